@@ -99,7 +99,7 @@ def _drop(path: str) -> None:
         fd = _marks.pop(path, None)
         if fd is not None:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)  # noqa: PTH108
+                os.unlink(path)  # noqa: PTH108 - names, not paths
             os.close(fd)
 
 
@@ -120,7 +120,7 @@ def marked(prefix: str) -> set[str]:
 def _is_same(one: str, other: str) -> bool:
     """Whether two names are of one mark: a provider may spell the location in another way than it was given."""
     with contextlib.suppress(OSError):
-        return one == other or os.path.samefile(one, other)  # noqa: PTH121  (names, not paths)
+        return one == other or os.path.samefile(one, other)  # noqa: PTH121 - names, not paths
     return False
 
 
@@ -149,7 +149,7 @@ def _lives(path: str) -> bool:
             return True
         try:
             with unheld(path, os.O_RDWR):
-                os.unlink(path)  # noqa: PTH108
+                os.unlink(path)  # noqa: PTH108 - names, not paths
         except BlockingIOError:
             return True
         except OSError:  # a file system without locks, or another process removed it
@@ -168,6 +168,6 @@ def _locked(path: str) -> int | None:
             pass
         except OSError:
             os.close(fd)
-            os.unlink(path)  # noqa: PTH108
+            os.unlink(path)  # noqa: PTH108 - names, not paths
             return None
         os.close(fd)

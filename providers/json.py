@@ -197,7 +197,7 @@ def _files(location: str, branch: str | None) -> list[_File]:
 
 def _files_of(folder: Path, branch: str, names_are: re.Pattern[str] = _NAME) -> list[_File]:
     try:
-        before = set(filter(names_are.fullmatch, os.listdir(folder)))  # noqa: PTH208  (names, not paths)
+        before = set(filter(names_are.fullmatch, os.listdir(folder)))  # noqa: PTH208 - names, not paths
         for _ in range(_LOOKS):
             found = _scan(folder, branch, names_are)
             names = {file.path.name for file in found}
@@ -325,7 +325,7 @@ def _sweep_once(folder: Path) -> None:
 def _sweep_one(path: str) -> None:
     try:
         with unheld(path, os.O_RDWR):
-            os.unlink(path)  # noqa: PTH108  (as opened)
+            os.unlink(path)  # noqa: PTH108 - as opened
     except OSError:
         if Path(path).stat().st_mtime < time.time() - _ABANDONED:
-            os.unlink(path)  # noqa: PTH108
+            os.unlink(path)  # noqa: PTH108 - as opened

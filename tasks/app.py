@@ -96,7 +96,7 @@ def in_slot(name: str) -> str:
 
 def _queue(name: str) -> Any:
     # Only there: another broker would push all it has to a consumer that acknowledges nothing.
-    return Queue(name, routing_key=name, no_ack=own_broker())  # type: ignore[no-untyped-call]
+    return Queue(name, routing_key=name, no_ack=own_broker())  # type: ignore[no-untyped-call]  # kombu is untyped there
 
 
 def settings() -> dict[str, Any]:

@@ -73,7 +73,7 @@ def check(url: str) -> None:
         return
     connection: Any = None
     try:
-        connection = Connection(kombu_url(url), connect_timeout=5)  # type: ignore[no-untyped-call]
+        connection = Connection(kombu_url(url), connect_timeout=5)  # type: ignore[no-untyped-call]  # kombu is untyped there
         connection.connect()
     except RunnerError:
         raise

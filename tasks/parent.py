@@ -178,8 +178,8 @@ class _Kept:
 def _import() -> None:
     """Import what all workers do: they share the memory of it, and start at once."""
     _leave_working_directory()
-    from runner.crews import adapter  # noqa: F401
-    from runner.tasks import shared_thread, worker  # noqa: F401
+    from runner.crews import adapter  # noqa: F401 - for what it imports
+    from runner.tasks import shared_thread, worker  # noqa: F401 - for what they import
 
     for name in WITH_THE_FIRST:
         importlib.import_module(name)

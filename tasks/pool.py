@@ -52,7 +52,7 @@ class Child(AsynWorker):
 
     def _make_child_methods(self, *args: Any, **kwargs: Any) -> None:
         super()._make_child_methods(*args, **kwargs)
-        wait: Callable[[], Any] = self.wait_for_job  # type: ignore[has-type]
+        wait: Callable[[], Any] = self.wait_for_job  # type: ignore[has-type]  # billiard is untyped
 
         def wait_unless_retired() -> Any:
             if self.retired:

@@ -93,13 +93,13 @@ class SupervisorStep(bootsteps.StartStopStep):
         self.supervisor: Supervisor | None = None
         self.thread: threading.Thread | None = None
 
-    def start(self, parent: Any) -> None:  # noqa: ARG002
+    def start(self, parent: Any) -> None:  # noqa: ARG002 - Celery's own names
         """Start it in a thread."""
         self.supervisor = make_supervisor(f"{os.environ['RUNNER_WORKER_ID']}:supervisor")
         self.thread = threading.Thread(target=self.supervisor.run, name="supervisor", daemon=True)
         self.thread.start()
 
-    def stop(self, parent: Any) -> None:  # noqa: ARG002
+    def stop(self, parent: Any) -> None:  # noqa: ARG002 - Celery's own names
         """Stop it; another worker's takes over."""
         if self.supervisor is not None and self.thread is not None:
             self.supervisor.stop()

@@ -35,7 +35,7 @@ class Poller(redis.MultiChannelPoller):
     """Asks for messages before the event loop waits, and reads those that came."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()  # type: ignore[no-untyped-call]  # kombu is untyped there
         self._paused: dict[tuple[Any, str], float] = {}
 
     def _register_BRPOP(self, channel: Any) -> None:
@@ -55,7 +55,7 @@ class Poller(redis.MultiChannelPoller):
         """Something came: a message, nothing for a second, or that none is available now."""
         asked = self._fd_to_chan.get(fileno)
         try:
-            super().on_readable(fileno)  # type: ignore[no-untyped-call]
+            super().on_readable(fileno)  # type: ignore[no-untyped-call]  # kombu is untyped there
         except TRANSIENT_ERRORS as error:
             self._pause(asked, error)
             raise Empty from None
@@ -74,11 +74,11 @@ class Poller(redis.MultiChannelPoller):
         outage.begins(asked, error)
         self._paused[asked] = monotonic() + PAUSE
         if (loop := get_event_loop()) is not None:  # it may have nothing else to wake it
-            loop.call_later(PAUSE, int)  # type: ignore[no-untyped-call]
+            loop.call_later(PAUSE, int)  # type: ignore[no-untyped-call]  # kombu is untyped there
 
     def discard(self, channel: Any) -> None:
         """It is closed: nothing is waited for."""
-        super().discard(channel)  # type: ignore[no-untyped-call]
+        super().discard(channel)  # type: ignore[no-untyped-call]  # kombu is untyped there
         for asked in [one for one in self._paused if one[0] is channel]:
             del self._paused[asked]
             outage.ends(asked, reached=False)
@@ -91,7 +91,7 @@ class _Noticing:
         return NoticingClient
 
     def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:
-        found: dict[str, Any] = super()._connparams(asynchronous)  # type: ignore[misc]
+        found: dict[str, Any] = super()._connparams(asynchronous)  # type: ignore[misc]  # the class beside this one has it
         return found | {"connection_class": noticing_connections(found["connection_class"])}
 
 
@@ -114,7 +114,7 @@ class ClusterChannel(_Noticing, redis.Channel):
         self._slot = {"nodes": asked["cluster_nodes"], "tag": asked["cluster_tag"]}
         for name in OWN_KEYS:
             setattr(self, name, f"{{{asked['cluster_tag']}}}{getattr(self, name)}")
-        super().__init__(connection, **kwargs)  # type: ignore[no-untyped-call]
+        super().__init__(connection, **kwargs)  # type: ignore[no-untyped-call]  # kombu is untyped there
 
     def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:
         return super()._connparams(asynchronous) | self._slot
@@ -127,7 +127,7 @@ class Transport(redis.Transport):
     connection_errors = (*redis.Transport.connection_errors, NotNow)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)  # type: ignore[no-untyped-call]
+        super().__init__(*args, **kwargs)  # type: ignore[no-untyped-call]  # kombu is untyped there
         self.cycle: Any = Poller()
 
 

@@ -211,7 +211,7 @@ def started_afresh(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def environment_is_put_back() -> Iterator[None]:
     """Commands put their options there, and some tests run them in this process: the next has none of it."""
-    now: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]  # decoding all of it twice a test is slow
+    now: dict[bytes, bytes] = os.environ._data  # decoding all of it twice a test is slow
     before = now.copy()
     yield
     for name in now.keys() - before.keys():

@@ -22,7 +22,7 @@ def instant() -> Iterator[str]:
     """The address of a model server that answers at once."""
     with subprocess.Popen([sys.executable, HERE / "instant.py"], stdout=subprocess.PIPE, text=True) as process:
         try:
-            yield f"http://127.0.0.1:{process.stdout.readline().strip()}"  # type: ignore[union-attr]
+            yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
         finally:
             process.terminate()
 

@@ -121,7 +121,7 @@ class Drive:
 
     def _read(self, timeout: float) -> None:
         for key, _ in self._selector.select(timeout):
-            key.fileobj.recv(65536)  # type: ignore[union-attr]
+            key.fileobj.recv(65536)
 
 
 def brpop(idle: list[Idle], seconds: float) -> None:
@@ -137,9 +137,9 @@ def brpop(idle: list[Idle], seconds: float) -> None:
     waiting = len(idle)
     while waiting:
         for key, _ in selector.select(0.1):
-            key.fileobj.recv(65536)  # type: ignore[union-attr]
+            key.fileobj.recv(65536)
             if time.monotonic() < end:
-                key.fileobj.sendall(command)  # type: ignore[union-attr]
+                key.fileobj.sendall(command)
             else:
                 waiting -= 1
 

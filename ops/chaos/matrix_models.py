@@ -141,7 +141,7 @@ class _Handler(BaseHTTPRequestHandler):
         parts = [part for message in body["messages"] for part in message["content"]]
         answer = self._said(sum("toolResult" in part for part in parts))
         said: list[Any] = [
-            {"toolUse": {"toolUseId": f"use-{one.arguments['i']}", "name": one.name, "input": one.arguments}}  # type: ignore[index]
+            {"toolUse": {"toolUseId": f"use-{one.arguments['i']}", "name": one.name, "input": one.arguments}}
             for one in answer.calls
         ] or [{"text": answer.text}]
         stop = "tool_use" if answer.calls else "end_turn"

@@ -157,7 +157,7 @@ class Ring:
 
     def steps(self, label: str) -> Counter[str]:
         """How often each step of a run was done."""
-        with contextlib.suppress(FileNotFoundError), open(self.fleet.settings["CHAOS_TRACE"]) as trace:  # noqa: PTH123
+        with contextlib.suppress(FileNotFoundError), open(self.fleet.settings["CHAOS_TRACE"]) as trace:  # noqa: PTH123 - a name from a setting
             return Counter(line for line in trace if line.startswith(f"step {label}/"))
         return Counter()
 

@@ -224,7 +224,7 @@ def telling(folder: Path, wanted: list[Mutant]) -> None:
         script.text = " ".join(TELLS.split()).encode() + b" " + script.text
         script.sha = hashlib.sha1(script.text, usedforsecurity=False).hexdigest()
 
-    scripts.LuaScript.__init__ = with_tells  # type: ignore[method-assign]
+    scripts.LuaScript.__init__ = with_tells
     of_folder(folder)
 
 
@@ -304,7 +304,7 @@ class Tries:
             def logging(server: fleet.RedisServer, at: Any = None, arguments: tuple[str, ...] = ()) -> None:
                 made(server, at, (*arguments, "--logfile", str(log)))
 
-            fleet.RedisServer.__init__ = logging  # type: ignore[method-assign]
+            fleet.RedisServer.__init__ = logging
             with log.open() as lines:
                 for item, following in zip(session.items, [*session.items[1:], None], strict=True):
                     began = time.monotonic()

@@ -47,7 +47,7 @@ class _NoticingConnection:
     def read_response(self, *args: Any, **options: Any) -> Any:
         """Read one answer."""
         try:
-            return super().read_response(*args, **options)  # type: ignore[misc]
+            return super().read_response(*args, **options)  # type: ignore[misc]  # the class beside this one has it
         except ResponseError as error:
             raise not_now(error) or error from None
 
@@ -63,7 +63,7 @@ class _Noticing:
 
     def parse_response(self, connection: Any, command_name: str, **options: Any) -> Any:
         """Read one answer."""
-        answer = super().parse_response(connection, command_name, **options)  # type: ignore[misc]
+        answer = super().parse_response(connection, command_name, **options)  # type: ignore[misc]  # the class beside this one has it
         for one in answer if command_name == "_" and isinstance(answer, list) else ():  # what EXEC gives
             if found := not_now(one):
                 raise found

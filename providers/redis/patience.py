@@ -197,7 +197,7 @@ class Outage:
 
 
 outage = Outage()
-os.register_at_fork(after_in_child=lambda: outage.__init__())  # type: ignore[misc]
+os.register_at_fork(after_in_child=lambda: outage.__init__())  # type: ignore[misc]  # as new
 
 
 def retry_while_unavailable(

@@ -308,7 +308,7 @@ class _Held:
 
     def forget(self) -> None:
         """In a forked child: they are the parent's."""
-        self.__init__()  # type: ignore[misc]
+        self.__init__()  # type: ignore[misc]  # as new
 
 
 def _lease(place: RedisLocation, checkpoint_id: str, instead_of: str) -> None:
@@ -342,7 +342,7 @@ class _Recent:
 
     def clear(self) -> None:
         """Forget all, and be usable in a forked child, whatever its parent was doing."""
-        self.__init__(self._most, self._most_characters)  # type: ignore[misc]
+        self.__init__(self._most, self._most_characters)  # type: ignore[misc]  # as new
 
 
 _held = _Held()

@@ -34,7 +34,7 @@ class Sentinels(Sentinel):
     def discover_master(self, service_name: str) -> Any:
         """Host and port of the master. Raises `NoMaster`."""
         try:
-            return super().discover_master(service_name)  # type: ignore[no-untyped-call]
+            return super().discover_master(service_name)  # type: ignore[no-untyped-call]  # redis-py is untyped there
         except MasterNotFoundError:
             raise NoMaster(self, service_name) from None
 
@@ -69,9 +69,9 @@ def connections(watched: Watched, options: dict[str, Any]) -> SentinelConnection
     times = {name: options[name] for name in ("socket_connect_timeout", "socket_keepalive", "retry")}
     # A sentinel that does not answer is not waited for: there are others.
     asked = {**times, **watched.options, **watched.sentinel_login, "socket_timeout": times["socket_connect_timeout"]}
-    sentinels = Sentinels(list(watched.sentinels), sentinel_kwargs=asked)  # type: ignore[no-untyped-call]
+    sentinels = Sentinels(list(watched.sentinels), sentinel_kwargs=asked)  # type: ignore[no-untyped-call]  # redis-py is untyped there
     found = {"db": watched.db, **options, **watched.options, **watched.login}
-    return SentinelConnectionPool(watched.name, sentinels, **found)  # type: ignore[no-untyped-call]
+    return SentinelConnectionPool(watched.name, sentinels, **found)  # type: ignore[no-untyped-call]  # redis-py is untyped there
 
 
 def _address(sentinel: Any) -> str:

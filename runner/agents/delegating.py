@@ -76,7 +76,7 @@ class _CoworkerTool(BaseTool):
         wanted = _plain(name.strip("[]").split(",")[0] if name.startswith("[") else name)
         for agent in self.coworkers:
             if wanted in (_plain(agent.role), _plain(self.fill(agent.role))):
-                return agent  # type: ignore[no-any-return]
+                return agent  # type: ignore[no-any-return]  # crews are above: their agents are untyped here
         there = ", ".join(repr(self.fill(agent.role)) for agent in self.coworkers)
         raise TaskError(f"there is no coworker {name!r}; there are: {there}")
 

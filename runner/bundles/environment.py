@@ -169,7 +169,7 @@ def _absent(wanted: Requirement, *, extras: bool) -> str:
         return f"{wanted.name}{wanted.specifier} is asked for, and {found.version} is installed"
     for needed in map(Requirement, (found.requires or ()) if extras else ()):
         of_extra = needed.marker is not None and not needed.marker.evaluate({"extra": ""})
-        if of_extra and any(needed.marker.evaluate({"extra": one}) for one in wanted.extras):  # type: ignore[union-attr]
+        if of_extra and any(needed.marker.evaluate({"extra": one}) for one in wanted.extras):  # type: ignore[union-attr]  # `of_extra` says that there is one
             needed.marker = None
             if why := _absent(needed, extras=False):
                 return why

@@ -108,7 +108,7 @@ class Namespace:
         self.last_used = 0
         self.lock = threading.RLock()  # one load at a time; imports inside have importlib's own locks
         self._only = only  # where the root holds more than the bundle: the one package that is the bundle
-        self._home = os.path.join(root, only) if only else os.fspath(root)  # noqa: PTH118 (compared with sys.path)
+        self._home = os.path.join(root, only) if only else os.fspath(root)  # noqa: PTH118 - compared with sys.path
         self._extra: list[str] = []  # folders of the bundle that its code put on sys.path
         # A project's packages are imported from its src, as when it is installed.
         self._source = [os.fspath(root / "src")] if not only and has_source_folder(root) else []
@@ -181,7 +181,7 @@ class Namespace:
         """Take for the bundle alone what its code put on ``sys.path`` since ``before``, where all would see it."""
         for entry in self._on_sys_path():
             if entry not in before:
-                self._extra.append(os.path.abspath(entry))  # noqa: PTH100 (links stay as they are)
+                self._extra.append(os.path.abspath(entry))  # noqa: PTH100 - links stay as they are
                 with contextlib.suppress(ValueError):  # another thread was first
                     sys.path.remove(entry)
 
@@ -212,7 +212,7 @@ class Namespace:
     def _on_sys_path(self) -> list[str]:
         """Entries of ``sys.path`` inside the bundle: code that extends the path with its own ``lib`` folder."""
         inside = [entry for entry in sys.path if isinstance(entry, str) and entry.startswith(self._home)]
-        return [e for e in inside if (os.path.abspath(e) + os.sep).startswith(self._home + os.sep)]  # noqa: PTH100
+        return [e for e in inside if (os.path.abspath(e) + os.sep).startswith(self._home + os.sep)]  # noqa: PTH100 - links stay as they are
 
     def _finder(self, folder: str) -> FileFinder:
         finder = self._finders.get(folder)
@@ -271,7 +271,7 @@ class _Loader(SourceFileLoader):
             if end.crew is not None and all(value is not end.crew for value in vars(module).values()):
                 module.__dict__["crew"] = end.crew
 
-    def path_stats(self, path: Any) -> Mapping[str, Any]:  # noqa: ARG002
+    def path_stats(self, path: Any) -> Mapping[str, Any]:  # noqa: ARG002 - the names of Python's protocol
         """No bytecode, neither read nor written: it is matched by time and size, and a bundle has no times."""
         raise OSError("bytecode is not kept for bundles")
 
@@ -321,7 +321,7 @@ class _Finder(MetaPathFinder):
         self,
         fullname: str,
         path: Sequence[str] | None = None,
-        target: ModuleType | None = None,  # noqa: ARG002
+        target: ModuleType | None = None,  # noqa: ARG002 - the names of Python's protocol
     ) -> ModuleSpec | None:
         name, _, inside = fullname.partition(".")
         space = spaces.get(name)

@@ -165,7 +165,7 @@ def install() -> Callable[[], None]:
             if before in support:
                 support.add(getattr(os, name))
     globber: Any = getattr(glob, "_StringGlobber", None)  # of `Path.glob` in Python 3.13: it took its own before
-    if globber is not None and globber.scandir is os.scandir.__self__:  # type: ignore[attr-defined]
+    if globber is not None and globber.scandir is os.scandir.__self__:  # type: ignore[attr-defined]  # a builtin function, of its module
         undo.append(partial(setattr, globber, "scandir", staticmethod(globber.scandir)))
         globber.scandir = staticmethod(os.scandir)
     put(builtins, "open", _one)

@@ -43,7 +43,7 @@ class Verbs(click.Group):
         """All of them."""
         return sorted({*VERBS, *entry_points(group=PLUGINS).names})
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's own names
         """One of them."""
         if cmd_name not in VERBS:
             found: click.Command | None = next((one.load() for one in entry_points(group=PLUGINS, name=cmd_name)), None)

@@ -40,7 +40,7 @@ class PartitionedClient(Client):
     without an ``id`` of their own go to the others.
     """
 
-    def __init__(self, redis_url: str | None = None, *, state_dir: Path | None = None) -> None:  # noqa: ARG002
+    def __init__(self, redis_url: str | None = None, *, state_dir: Path | None = None) -> None:  # noqa: ARG002 - a class that is called as `Client` is
         self.urls = named_urls(redis_url)
         self._clients: dict[int, Client] = {}
         self._lock = threading.RLock()

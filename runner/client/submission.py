@@ -229,7 +229,7 @@ def run_fields(
         base = config or CheckpointConfig()
         try:
             config = CheckpointConfig(
-                on_events=checkpoint_on or base.on_events,  # type: ignore[arg-type]
+                on_events=checkpoint_on or base.on_events,  # type: ignore[arg-type]  # pydantic checks it, and its error is the user's
                 max_checkpoints=max_checkpoints if max_checkpoints is not None else base.max_checkpoints,
             )
         except ValidationError as error:

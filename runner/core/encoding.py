@@ -425,8 +425,10 @@ def _zone(zone: datetime.tzinfo | None) -> Any:
 
 def _own_name(zone: datetime.tzinfo | None) -> str:
     """The name that was given to a fixed offset, as `datetime.astimezone` does."""
-    name = zone.tzname(None) if isinstance(zone, datetime.timezone) else None
-    return name if name and name != datetime.timezone(zone.utcoffset(None)).tzname(None) else ""  # type: ignore
+    if not isinstance(zone, datetime.timezone):
+        return ""
+    name = zone.tzname(None)
+    return name if name != datetime.timezone(zone.utcoffset(None)).tzname(None) else ""
 
 
 def _is_named_tuple(of: type) -> bool:

@@ -15,7 +15,7 @@ class Private(property, Generic[T]):
 
     if TYPE_CHECKING:
 
-        def __get__(self, model: Any, owner: type | None = None, /) -> T: ...  # type: ignore[override]
+        def __get__(self, model: Any, owner: type | None = None, /) -> T: ...  # type: ignore[override]  # a property of a model gives its value also to mypy
         def __set__(self, model: Any, value: T, /) -> None: ...
 
 
@@ -30,7 +30,7 @@ class Link:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Link)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # Python's own way to say that it has no hash
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Link":
         return Link(copy.deepcopy(self.to, memo))

@@ -89,7 +89,7 @@ def preparations(name: str) -> tuple[Callable[[Home], None], ...]:
 
 def growing(adapter: Adapter) -> GrowingAdapter | None:
     """The adapter as one whose plans grow, if they do."""
-    return adapter if hasattr(adapter, "expand") else None  # type: ignore[return-value]
+    return adapter if hasattr(adapter, "expand") else None  # type: ignore[return-value]  # `hasattr` says so
 
 
 def chosen(things: list[tuple[str, object]]) -> list[tuple[str, object]]:

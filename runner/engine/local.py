@@ -170,7 +170,7 @@ class LocalStops:
         self._stopped.wait(seconds)
 
     @contextlib.contextmanager
-    def watching(self, cancel_scope: CancelScope, claim: Claim, timeout: float | None) -> Iterator[None]:  # noqa: ARG002
+    def watching(self, cancel_scope: CancelScope, claim: Claim, timeout: float | None) -> Iterator[None]:  # noqa: ARG002 - the port's names
         """Stops reach the task while in this context; ``timeout`` is in seconds."""
         self._cancel_scopes.add(cancel_scope)
         try:

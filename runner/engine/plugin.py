@@ -34,19 +34,19 @@ class AdapterPlugin(Framework):
         """The adapter that accepts ``thing``, if one of this family does."""
         return None
 
-    def is_flow(self, thing: object) -> bool:  # noqa: ARG002
+    def is_flow(self, thing: object) -> bool:  # noqa: ARG002 - a hook
         """Whether it is a flow, or a class of flows: it is meant to be run rather than the crews that it kicks off."""
         return False
 
-    def parts(self, thing: object) -> list[object]:  # noqa: ARG002
+    def parts(self, thing: object) -> list[object]:  # noqa: ARG002 - a hook
         """Those that ``thing`` has work for it, and that are no runs of their own where it is one."""
         return []
 
-    def factories(self, module: ModuleType) -> list[str]:  # noqa: ARG002
+    def factories(self, module: ModuleType) -> list[str]:  # noqa: ARG002 - a hook
         """The names in a module of what makes a crew when it is called, the likeliest first."""
         return []
 
-    def inputs_of(self, crew: object) -> dict[str, Any]:  # noqa: ARG002
+    def inputs_of(self, crew: object) -> dict[str, Any]:  # noqa: ARG002 - a hook
         """The inputs that a crew's own file kicks it off with."""
         return {}
 

@@ -35,7 +35,7 @@ _delivering: contextvars.ContextVar[bool] = contextvars.ContextVar("runner_deliv
 
 def is_async(handler: Handler) -> bool:
     """Whether calling it gives a coroutine."""
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004 - not whether it can be called: whether that is a coroutine function
 
 
 def takes_state(handler: Handler) -> bool:

@@ -27,5 +27,5 @@ def event_class(kind: str) -> type[BaseEvent] | None:
     """The class of a type, if it has one."""
     if kind not in classes:
         # The classes are filed when they are imported.
-        from runner.events import call_events, flow_events, system_events, work_events  # noqa: F401
+        from runner.events import call_events, flow_events, system_events, work_events  # noqa: F401 - each files its classes
     return classes.get(kind)

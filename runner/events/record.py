@@ -189,7 +189,7 @@ class EventRecord(BaseModel):
         def is_open(node: EventNode) -> bool:
             return node.event.type in SCOPE_STARTING_EVENTS and not node.neighbors("completed_by")
 
-        finished: Callable[[tuple[str, EventNode]], bool] = lambda item: not is_open(item[1])  # noqa: E731
+        finished: Callable[[tuple[str, EventNode]], bool] = lambda item: not is_open(item[1])  # noqa: E731 - a type for what `filter` takes
         # The newest is kept, whatever it is: its relatives may be on their way.
         oldest = next(filter(finished, islice(self.nodes.items(), len(self.nodes) - 1)), None)
         if oldest is None:

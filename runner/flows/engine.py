@@ -282,7 +282,7 @@ class FlowMethods(local.LocalTasks):
 
     def emit_of(self, kind: type[BaseEvent], call: Call, **about: Any) -> BaseEvent:
         """An event of a call."""
-        event = kind(flow_name=self.flow.flow_name, method_name=call.method, **about)  # type: ignore[call-arg]
+        event = kind(flow_name=self.flow.flow_name, method_name=call.method, **about)  # type: ignore[call-arg]  # a pydantic model's own fields
         return self._emit(event)
 
     def _emit(self, event: BaseEvent) -> BaseEvent:
@@ -400,4 +400,4 @@ HERE = _Here()
 
 def _seen(state: states.State) -> dict[str, Any]:
     """The state as handlers see it. Values in the state are replaced, never changed, so a shallow copy will do."""
-    return dict(state) if isinstance(state, dict) else states.dump(state, lambda name, value: None)  # noqa: ARG005
+    return dict(state) if isinstance(state, dict) else states.dump(state, lambda name, value: None)  # noqa: ARG005 - a hook's arguments

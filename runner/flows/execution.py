@@ -86,7 +86,7 @@ class Execution:
             conclude = partial(self._conclude, value, is_kept=known is not None)
             if self.awaited is None or self.method.feedback is None:
                 return conclude()
-            return self.awaited(asyncio.to_thread(conclude))  # type: ignore[no-any-return]
+            return self.awaited(asyncio.to_thread(conclude))  # type: ignore[no-any-return]  # as `conclude`
 
     def ask(self, message: str, metadata: dict[str, Any] | None = None, *, pause: bool) -> str:
         """A person's answer; with ``pause``, whoever sits at the terminal is not asked."""

@@ -21,9 +21,9 @@ async def on_loop(do: Callable[[], T]) -> T:
             found = inner.throw(error)
         else:
             found = inner.switch(value)
-    return found  # type: ignore[no-any-return]
+    return found  # type: ignore[no-any-return]  # greenlet is untyped
 
 
 def awaited(wanted: Awaitable[T]) -> T:
     """Inside of `on_loop`: what it gives, while the loop continues others."""
-    return getcurrent().parent.switch(wanted)  # type: ignore[no-any-return]
+    return getcurrent().parent.switch(wanted)  # type: ignore[no-any-return]  # greenlet is untyped

@@ -56,7 +56,7 @@ def _model(schema: Mapping[str, Any], shared: Mapping[str, Any], made: dict[str,
         elif "default" in one:
             fields[name] = (kind, Field(default_factory=lambda value=one["default"]: value))
         else:  # made by a factory that the schema does not tell
-            fields[name] = (kind | None if isinstance(kind, type) else Union[kind, None], None)  # noqa: UP007
+            fields[name] = (kind | None if isinstance(kind, type) else Union[kind, None], None)  # noqa: UP007 - a special form has no `|`
     return create_model(str(schema.get("title") or "State"), **fields)
 
 
@@ -73,10 +73,10 @@ def _type(schema: Mapping[str, Any], shared: Mapping[str, Any], made: dict[str, 
         return Literal[schema["const"]]
     choices = schema.get("anyOf") or schema.get("oneOf")
     if choices:
-        return Union[tuple(_type(choice, shared, made) for choice in choices)]  # noqa: UP007
+        return Union[tuple(_type(choice, shared, made) for choice in choices)]  # noqa: UP007 - of as many as there are
     kind = schema.get("type")
     if kind == "array":
-        return list[_type(schema.get("items", {}), shared, made)]  # type: ignore[misc]
+        return list[_type(schema.get("items", {}), shared, made)]  # type: ignore[misc]  # a type that is known at run time
     if kind == "object":
         return _model(schema, shared, made) if schema.get("properties") else dict[str, Any]
     return _PLAIN.get(str(kind), Any)

@@ -91,7 +91,7 @@ def _follow_threads() -> None:
     def started(thread: threading.Thread) -> None:
         journal = _here()
         if journal is not None:
-            thread.run = partial(_inheriting, journal, thread.run)  # type: ignore[method-assign]
+            thread.run = partial(_inheriting, journal, thread.run)  # type: ignore[method-assign]  # this one thread's
         start(thread)
 
     @wraps(submit)

@@ -136,7 +136,7 @@ def recorded(
     if is_generator or getattr(fn, "records_uses", None) in (kind, "tool"):
         return fn
     wrapped = functools.wraps(fn)(_recording(fn, about, passing))
-    wrapped.records_uses = kind  # type: ignore[attr-defined]
+    wrapped.records_uses = kind  # type: ignore[attr-defined]  # a mark on a function
     return wrapped
 
 

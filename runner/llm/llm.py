@@ -158,8 +158,8 @@ class LLM(BaseLLM):
         tools: list[Any] | None = None,
         callbacks: list[Any] | None = None,  # noqa: ARG002 - the port's name
         available_functions: dict[str, Any] | None = None,
-        from_task: Any = None,  # noqa: ARG002
-        from_agent: Any = None,  # noqa: ARG002
+        from_task: Any = None,  # noqa: ARG002 - the port's name
+        from_agent: Any = None,  # noqa: ARG002 - the port's name
         response_model: Any = None,
     ) -> Any:
         """The answer: text, or the calls that it wants made (`ToolCalls`); of one that is in ``available_functions``,

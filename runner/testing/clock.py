@@ -30,7 +30,7 @@ class ManualClock:
         """Let so much time pass, without waiting."""
         self.advance(seconds)
 
-    def wait(self, asleep: Callable[[float], object], seconds: float, /) -> None:  # noqa: ARG002
+    def wait(self, asleep: Callable[[float], object], seconds: float, /) -> None:  # noqa: ARG002 - the port's names
         """The same."""
         self.advance(seconds)
 

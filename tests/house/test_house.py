@@ -1,12 +1,14 @@
 """The rules of the house: lint, format, types, imports, sizes."""
 
 import ast
+import io
 import json
 import os
 import re
 import subprocess
 import sys
 import sysconfig
+import tokenize
 import tomllib
 from pathlib import Path
 
@@ -74,6 +76,26 @@ def test_mypy_is_strict_about_every_package(root):
     assert {name for name in ("tasks", "providers") if (root / "runner" / name).is_symlink()} == {"tasks", "providers"}
     relaxed = {key for override in settings["overrides"] for key in override} - {"module", "follow_imports"}
     assert relaxed == {"ignore_missing_imports", "disallow_untyped_decorators", "disallow_subclassing_any"}
+
+
+def test_what_a_check_passes_over_has_its_reason_beside_it(root, files):
+    """And nothing is addressed to mypy where mypy does not read."""
+    passed_over = re.compile(r"#\s*(noqa|type: ignore)\b(.*)")
+    reason = re.compile(r"(: [A-Z0-9, ]+ --? |\[[a-z, -]+\]  # )\S.{3,}")
+    bare, unread = [], []
+    for name in (name for name in files if name.endswith(".py") and not (root / name).is_symlink()):
+        source = (root / name).read_text("utf-8")
+        if not passed_over.search(source):
+            continue
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            if token.type != tokenize.COMMENT or not (found := passed_over.search(token.string)):
+                continue
+            where = f"{name}:{token.start[0]}: {token.string}"
+            if not reason.match(found[2]):
+                bare.append(where)
+            if found[1] != "noqa" and not name.startswith(("runner/", "tasks/", "providers/", "examples/")):
+                unread.append(where)
+    assert (bare, unread) == ([], [])
 
 
 def test_mypy_does_not_read_what_nothing_uses(root):

@@ -170,7 +170,7 @@ class _Forked(subprocess.Popen[Any]):
         }
         self.pid, self._status = self._server.fork(args[0], order, [*streams, *pass_fds])
         self._child_created = True
-        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+        self._close_pipe_fds(*pipes)
 
     def __del__(self, *given: Any) -> None:
         super().__del__(*given)  # which warns where nobody waited
@@ -186,14 +186,14 @@ class _Forked(subprocess.Popen[Any]):
         return self.pid, int(told) if told else signal.SIGKILL  # the server itself is gone
 
     def _internal_poll(self, *_: Any, **__: Any) -> int | None:
-        if self.returncode is None and self._status is not None and self._waitpid_lock.acquire(False):  # type: ignore[attr-defined]
+        if self.returncode is None and self._status is not None and self._waitpid_lock.acquire(False):
             try:
                 if self.returncode is None:
                     pid, status = self._try_wait(os.WNOHANG)
                     if pid:
-                        self._handle_exitstatus(status)  # type: ignore[attr-defined]
+                        self._handle_exitstatus(status)
             finally:
-                self._waitpid_lock.release()  # type: ignore[attr-defined]
+                self._waitpid_lock.release()
         return self.returncode
 
 
@@ -297,7 +297,7 @@ def _as_ordered(order: Mapping[str, Any], files: Sequence[int]) -> None:
     for at, number in zip([0, 1, 2, *passed], given, strict=True):
         os.dup2(number, at)
     os.chdir(order["folder"])
-    subprocess.Popen = _InPlace  # type: ignore[misc]
+    subprocess.Popen = _InPlace
     environment = order["environment"]
     _path[:] = dict.fromkeys([*filter(None, environment.get("PYTHONPATH", "").split(os.pathsep)), *_path])
     match order["words"]:
@@ -331,7 +331,7 @@ class _InPlace(subprocess.Popen[Any]):
 
     def _execute_child(self, *given: Any) -> None:
         if self._program is None:
-            super()._execute_child(*given)  # type: ignore[misc]
+            super()._execute_child(*given)
             return
         _, _, preexec_fn, _, pass_fds, _, environment = given[:7]
         stdin, program, argv = given[10], self._program, self._argv
@@ -398,10 +398,10 @@ def _run(
         if number > 2 and number not in keep:  # whoever has it still may close it: it stays taken
             with contextlib.suppress(OSError):
                 os.dup2(nothing, number, inheritable=False)
-    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - open as long as the process
     is_flushed = os.isatty(1) or "PYTHONUNBUFFERED" in environment
-    sys.stdout = open(1, "w", encoding="utf-8", closefd=False, buffering=1 if is_flushed else -1)  # noqa: SIM115
-    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False, buffering=1)  # noqa: SIM115
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False, buffering=1 if is_flushed else -1)  # noqa: SIM115 - open as long as the process
+    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False, buffering=1)  # noqa: SIM115 - open as long as the process
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
     os.environ.clear()
     os.environ.update(environment)

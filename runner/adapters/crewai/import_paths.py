@@ -141,8 +141,8 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self,
         fullname: str,
-        path: Sequence[str] | None = None,  # noqa: ARG002
-        target: ModuleType | None = None,  # noqa: ARG002
+        path: Sequence[str] | None = None,  # noqa: ARG002 - the names of Python's protocol
+        target: ModuleType | None = None,  # noqa: ARG002 - the names of Python's protocol
     ) -> importlib.machinery.ModuleSpec | None:
         root, _, rest = fullname.partition(".")
         if root != _ROOT or rest not in PATHS:

@@ -32,7 +32,7 @@ def watch() -> None:
         else:
             _once(self, add)
 
-    add_sources.once = True  # type: ignore[attr-defined]
+    add_sources.once = True  # type: ignore[attr-defined]  # a mark on a function
     Knowledge.add_sources = add_sources
 
 

@@ -144,7 +144,7 @@ def _keep_knowledge(storage: Path) -> None:
     """CrewAI looks up where knowledge is kept when it is imported, which may have been before the run was known."""
     name = "crewai.rag.chromadb.config"
     if (module := sys.modules.get(name)) is not None and hasattr(module, "DEFAULT_STORAGE_PATH"):
-        module.DEFAULT_STORAGE_PATH = str(storage)  # type: ignore[attr-defined]
+        module.DEFAULT_STORAGE_PATH = str(storage)  # type: ignore[attr-defined]  # `hasattr` says so
 
 
 _locks: list[Path] = []  #: where this process has them

@@ -72,7 +72,7 @@ def _kind() -> Any:
         raise UsageError(f"crewai is not installed here, or has no checkpoints: {error}") from None
     from pydantic import Field, PrivateAttr
 
-    class RunnerRedisProvider(parent):  # type: ignore[misc, valid-type]
+    class RunnerRedisProvider(parent):  # type: ignore[misc, valid-type]  # a base class that is known when it is imported
         """CrewAI's provider, in Redis."""
 
         runner_provider: RedisProvider = Field(default_factory=RedisProvider, exclude=True)

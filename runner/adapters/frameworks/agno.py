@@ -78,7 +78,7 @@ def _with_recorded(method: Any) -> Any:
             function.entrypoint = recorded(function.entrypoint, functools.partial(_about, function))
         return method(self)
 
-    execute.records_uses = True  # type: ignore[attr-defined]
+    execute.records_uses = True  # type: ignore[attr-defined]  # a mark on a function
     return execute
 
 

@@ -49,17 +49,17 @@ class FrameworksPlugin(AdapterPlugin):
         return {point.name: point for point in entry_points(group=GROUP)}
 
     @property
-    def names(self) -> tuple[str, ...]:  # type: ignore[override]
+    def names(self) -> tuple[str, ...]:  # type: ignore[override]  # known when it is asked for
         """The modules by which frameworks are imported; adapters are called so."""
         return (*self._points, "program")
 
     @property
-    def makers(self) -> tuple[str, ...]:  # type: ignore[override]
+    def makers(self) -> tuple[str, ...]:  # type: ignore[override]  # known when it is asked for
         """The same: agents are made with what is imported from there."""
         return tuple(self._points)
 
     @property
-    def modules(self) -> dict[str, str]:  # type: ignore[override]
+    def modules(self) -> dict[str, str]:  # type: ignore[override]  # known when it is asked for
         """The same, with what installs them; "" where that is not known, as the name of a module may be no package."""
         return {name: _PACKAGES.get(name, "") for name in self._points}
 
@@ -123,7 +123,7 @@ class FrameworksPlugin(AdapterPlugin):
         found: AgentFramework = self._points[name].load()
         return found
 
-    @functools.cache  # noqa: B019
+    @functools.cache  # noqa: B019 - one plugin lives as long as the process
     def _adapter(self, framework: "AgentFramework") -> Adapter:
         from runner.adapters.frameworks.adapter import AgentAdapter
 

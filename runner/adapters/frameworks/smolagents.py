@@ -29,7 +29,7 @@ class Smolagents(AgentFramework):
         record_uses(import_module("smolagents.tools").Tool, "__call__", _about)
 
 
-def _about(tool: Any, *args: Any, sanitize_inputs_outputs: bool = False, **kwargs: Any) -> Use:  # noqa: ARG001
+def _about(tool: Any, *args: Any, sanitize_inputs_outputs: bool = False, **kwargs: Any) -> Use:  # noqa: ARG001 - smolagents' own names
     return Use(str(tool.name), [args, kwargs], keepers(tool), tool.forward)
 
 

@@ -86,7 +86,7 @@ def _with_recorded(init: Any) -> Any:
         )
         init(*given.args, **given.kwargs)
 
-    __init__.records_uses = True  # type: ignore[attr-defined]
+    __init__.records_uses = True  # type: ignore[attr-defined]  # a mark on a function
     return __init__
 
 

@@ -112,7 +112,7 @@ class Connection:
                 if not cursor:
                     return found
 
-        return self._do(ask, "gives no list of its tools")  # type: ignore[no-any-return]
+        return self._do(ask, "gives no list of its tools")  # type: ignore[no-any-return]  # `_do` gives what it is asked for
 
     def call(self, tool: str, arguments: dict[str, Any]) -> Any:
         """What a tool gives: the server's result. Raises `TaskError`."""
@@ -196,9 +196,9 @@ async def _transport(server: Server, stack: contextlib.AsyncExitStack) -> Any:
 def _stderr(stack: contextlib.AsyncExitStack) -> Any:
     """Where a server's own complaints go: what stands in for stderr in a worker is no file a process could have."""
     try:
-        sys.__stderr__.fileno()  # type: ignore[union-attr]
+        sys.__stderr__.fileno()  # type: ignore[union-attr]  # None has no such attribute, and is caught
     except (AttributeError, OSError, ValueError):
-        return stack.enter_context(open(os.devnull, "w"))  # noqa: PTH123
+        return stack.enter_context(open(os.devnull, "w"))  # noqa: PTH123 - it is no file of ours
     return sys.__stderr__
 
 

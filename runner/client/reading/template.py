@@ -144,7 +144,7 @@ def _answer_all(connection: socket.socket) -> None:
     if answer(read):
         for line in lines:
             inputs = json.loads(line)
-            answer(lambda inputs=inputs: reading[0].initial_state(inputs))  # type: ignore[misc]
+            answer(lambda inputs=inputs: reading[0].initial_state(inputs))  # type: ignore[misc]  # its type is that of the loop's variable
 
 
 def _be_at(root: Path, file: str, environment: dict[str, str], path: list[str] | None) -> None:

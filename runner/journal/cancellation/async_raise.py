@@ -252,5 +252,5 @@ class InterruptibleSection:
 
 def _code_of(hook: object) -> CodeType | None:
     """The code of a debugger's or profiler's hook, if it is one in Python."""
-    found = getattr(hook, "__code__", getattr(type(hook), "__call__", None))  # noqa: B004
+    found = getattr(hook, "__code__", getattr(type(hook), "__call__", None))  # noqa: B004 - its code, not whether it can be called
     return found if isinstance(found, CodeType) else getattr(found, "__code__", None)

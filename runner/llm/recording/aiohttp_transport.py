@@ -76,7 +76,7 @@ def install(module: Any) -> None:
         call.body_has_left()
         return response
 
-    journaled.journaled = True  # type: ignore[attr-defined]
+    journaled.journaled = True  # type: ignore[attr-defined]  # a mark on a function
     session_class._request = journaled
     request_class.send = sent
 

@@ -74,5 +74,5 @@ def install(library: Any) -> None:
             _look(self, data)
         send(self, data)
 
-    watched.journaled = True  # type: ignore[attr-defined]
+    watched.journaled = True  # type: ignore[attr-defined]  # a mark on a function
     connection.send = watched

@@ -67,7 +67,7 @@ def install(library: Any) -> None:
             await response.aread()
             return await exchange.whole_async()
 
-    handle_request.journaled = True  # type: ignore[attr-defined]
+    handle_request.journaled = True  # type: ignore[attr-defined]  # a mark on a function
     sync.handle_request = handle_request
     asynchronous.handle_async_request = handle_async_request
 
@@ -183,7 +183,7 @@ def _of_proxy(info: dict[str, Any]) -> bool:
 def _streams(library: Any) -> tuple[Any, Any]:
     """What passes a stream on and keeps it, made of a library's own classes."""
 
-    class Stream(_Stream, library.SyncByteStream):  # type: ignore[misc]
+    class Stream(_Stream, library.SyncByteStream):  # type: ignore[misc]  # of whichever library
         def __iter__(self) -> Iterator[bytes]:
             try:
                 held = []
@@ -205,7 +205,7 @@ def _streams(library: Any) -> tuple[Any, Any]:
             finally:
                 self.tee.left()
 
-    class AsyncStream(_Stream, library.AsyncByteStream):  # type: ignore[misc]
+    class AsyncStream(_Stream, library.AsyncByteStream):  # type: ignore[misc]  # of whichever library
         async def __aiter__(self) -> AsyncIterator[bytes]:
             try:
                 held = []

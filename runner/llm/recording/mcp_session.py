@@ -78,7 +78,7 @@ def _content(answer: str, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
     return {name: answer if about.get("type", "string") == "string" else given}
 
 
-def _about(session: Any, name: str, arguments: Mapping[str, Any] | None = None, *_: Any, **__: Any) -> Use | None:  # noqa: ARG001
+def _about(session: Any, name: str, arguments: Mapping[str, Any] | None = None, *_: Any, **__: Any) -> Use | None:  # noqa: ARG001 - the client's own names
     found, given = current_journal(), dict(arguments or {})
     if found is None or found[1] or _is_being_used(name, given):
         return None

@@ -30,18 +30,18 @@ class CallParser:
         """
         return False
 
-    def model(self, url: str, body: bytes) -> str | None:  # noqa: ARG002
+    def model(self, url: str, body: bytes) -> str | None:  # noqa: ARG002 - a hook
         """The name of the model that a request asks, for the ledger. None: it is no call of a model after all."""
         return None
 
-    def last_line(self, url: str) -> bytes | None:  # noqa: ARG002
+    def last_line(self, url: str) -> bytes | None:  # noqa: ARG002 - a hook
         """What the last line of a streamed answer matches, a regular expression; None: its end is that of its response.
 
         With one, a stream that broke off before that line is not recorded.
         """
         return None
 
-    def usage(self, body: bytes) -> Usage | None:  # noqa: ARG002
+    def usage(self, body: bytes) -> Usage | None:  # noqa: ARG002 - a hook
         """The tokens that an answer says it took; None: they are told as one of the known vendors tells them."""
         return None
 

@@ -63,7 +63,7 @@ def install(module: Any) -> None:
         with _making(None):
             return urlopen(self, method, url, body, headers, retries, *args, **kw)
 
-    journaled.journaled = True  # type: ignore[attr-defined]
+    journaled.journaled = True  # type: ignore[attr-defined]  # a mark on a function
     pool_class.urlopen = journaled
 
 
@@ -288,7 +288,7 @@ class _Source:
 
 
 def _stream_class(response_class: Any) -> Any:
-    class Streamed(response_class):  # type: ignore[misc]
+    class Streamed(response_class):  # type: ignore[misc]  # of whichever library
         """A response whose pieces come as they came."""
 
         def stream(self, amt: int | None = _PIECE, *_: object, **__: object) -> Iterator[bytes]:

@@ -173,7 +173,7 @@ class TestFindCrew:
     @pytest.fixture
     def find(self, make, monkeypatch):
         fake = type(sys)("runner.fake")
-        fake.FakeCrew = FakeCrew  # type: ignore[attr-defined]
+        fake.FakeCrew = FakeCrew
         monkeypatch.setitem(sys.modules, "runner.fake", fake)
 
         def find(code: str, attr: str | None = None) -> tuple[str, object]:

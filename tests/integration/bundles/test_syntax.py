@@ -21,7 +21,7 @@ def test_several_threads_find_crews_and_one_at_a_time_parses(tmp_path, monkeypat
         met.append(inside.acquire(blocking=False))
         time.sleep(0.002)  # others may run, as in a finalizer while garbage is collected
         try:
-            return parse(*arguments)  # type: ignore[call-overload]
+            return parse(*arguments)
         finally:
             inside.release()
 

@@ -133,7 +133,7 @@ def test_what_is_not_installed_is_not_tried_again():
 
     def fail(ctx: Any) -> None:
         tries.append(ctx.attempt)
-        import no_such_module_at_all  # noqa: F401
+        import no_such_module_at_all  # noqa: F401 - it raises
 
     with pytest.raises(ImportError):
         Crew(tasks=[Task(name="a", run=fail, max_retries=3)]).kickoff()

@@ -28,7 +28,7 @@ def test_what_comes_while_a_span_ends_comes_out_of_its_end(eventually):
 
     other = threading.Thread(target=break_in)
     other.start()
-    with pytest.raises(TimedOut):  # noqa: PT012
+    with pytest.raises(TimedOut):  # noqa: PT012 - wherever it comes
         while True:
             begun.is_set()
     section.over()
@@ -80,7 +80,7 @@ def test_a_thread_that_breaks_into_another_one_ends_its_own_span() -> None:
     begun.wait()
     for _ in range(50):
         mine = InterruptibleSection()
-        with pytest.raises(TimedOut):  # noqa: PT012
+        with pytest.raises(TimedOut):  # noqa: PT012 - wherever it comes
             assert mine.break_in(TimedOut)
             time.sleep(0)
         sections[0].break_in(TimedOut)

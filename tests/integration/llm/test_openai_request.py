@@ -40,7 +40,7 @@ def test_it_is_the_same_request_and_answer(more: dict[str, Any]) -> None:
 
     sent: list[bytes] = []
 
-    class Transport(httpx2.AsyncBaseTransport):  # type: ignore[misc]
+    class Transport(httpx2.AsyncBaseTransport):
         async def handle_async_request(self, request: Any) -> Any:
             sent.append(await request.aread())
             return httpx2.Response(200, headers={"content-type": "application/json"}, content=json.dumps(ANSWER))

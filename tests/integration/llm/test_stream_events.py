@@ -77,7 +77,7 @@ def test_a_call_of_a_task_is_reported_once_and_streamed_each_time(account: Any, 
 
 @pytest.mark.parametrize("kind", [BaseLLM, LLM])
 def test_a_model_of_your_own_gives_what_its_call_gives(kind: type[BaseLLM]) -> None:
-    class Echo(kind):  # type: ignore[valid-type, misc]
+    class Echo(kind):
         def call(self, messages: Any, tools: Any = None, **_: Any) -> str:
             return f"You said: {messages}"
 

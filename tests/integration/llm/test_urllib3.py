@@ -244,7 +244,7 @@ def test_a_redirect_leads_to_the_call(client, wire, account, attempt):
 
 def test_it_takes_no_more_than_urllib3_1_has(wire, account, attempt, monkeypatch):
     monkeypatch.delattr(urllib3, "HTTPHeaderDict")
-    one = lambda: requests.post(wire.chat, json=asked(), timeout=20).json()  # noqa: E731
+    one = lambda: requests.post(wire.chat, json=asked(), timeout=20).json()  # noqa: E731 - an expression with a name
     assert attempt(one) == attempt(one) == CHAT
     assert (len(wire.log), account.paid.total()) == (1, 1)
 

@@ -109,7 +109,7 @@ def test_each_call_is_paid_once(vendor, stream, server, account, attempt):
 
 
 def test_calls_side_by_side_diverge_from_nothing(server, account, attempt):
-    openai_task = lambda: openai_async(server, False)  # noqa: E731
+    openai_task = lambda: openai_async(server, False)  # noqa: E731 - an expression with a name
     attempt(openai_task)
     heard: list[Any] = []
     with event_bus.scoped_handlers():

@@ -181,7 +181,7 @@ def test_responses(server: ModelServer, client: Any, stream: bool) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_anthropic(server: ModelServer, claude: Any, stream: bool) -> None:
-    tool = {"name": "search", "input_schema": TOOL["function"]["parameters"]}  # type: ignore[index]
+    tool = {"name": "search", "input_schema": TOOL["function"]["parameters"]}
     told: list[Any] = list(SAY)
 
     def ask() -> Any:

@@ -144,7 +144,7 @@ def recorded(redis: "Redis", monkeypatch: pytest.MonkeyPatch) -> Iterator[list[C
 
 def history(driver: Driver, clock: Any, states: str) -> None:
     """Runs that do all there is to do. Whatever is left for later has arrived when the next call is noted."""
-    settled: Callable[[], Any] = lambda: driver.line.execute_command("PING")  # noqa: E731
+    settled: Callable[[], Any] = lambda: driver.line.execute_command("PING")  # noqa: E731 - an expression with a name
     runs, workers = driver.runs, driver.workers
     gpt, tool = AccountKey("model", "A", "gpt"), AccountKey("tool")
     runs.put_bundle("sha", None)

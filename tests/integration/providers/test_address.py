@@ -75,7 +75,7 @@ def test_the_broker_is_told_what_kombu_knows(url: str, kombus: str) -> None:
     with connect(url) as client:
         client.connection_pool.make_connection()  # redis-py knows all of it
     assert app.kombu_url(url) == kombus
-    Connection(kombus).release()  # type: ignore[no-untyped-call]
+    Connection(kombus).release()
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def test_what_a_process_said_of_another_claim_is_not_heard(driver: Driver, of: s
 def test_a_job_of_an_attempt_that_is_over_is_not_claimed(driver: Driver) -> None:
     driver.submit(plan_of("a"))
     (job,) = driver.jobs()
-    driver.task(driver.claim(job)).release(replayed=0)  # type: ignore[arg-type]
+    driver.task(driver.claim(job)).release(replayed=0)
     assert driver.claim(job) == Refusal("taken")
     (second,) = driver.jobs()
     assert not isinstance(driver.claim(second), Refusal)

@@ -44,7 +44,7 @@ def commands(redis: "Redis[str]") -> int:
 
 
 def reap(client: Counting, **how: Any) -> list[str]:
-    return Workers(client).reap("w0", reason="it is gone", max_attempts=5, **how)  # type: ignore[arg-type]
+    return Workers(client).reap("w0", reason="it is gone", max_attempts=5, **how)
 
 
 def test_the_first_are_sent_before_the_last_are_looked_at(driver: Driver, redis: "Redis[str]") -> None:

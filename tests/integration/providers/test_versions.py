@@ -65,7 +65,7 @@ def test_who_works_on_a_run_of_before_takes_it_along(driver: Driver) -> None:
     # And what comes after them is sent there
     driver.commit(claim)
     for job in driver.jobs(OURS):
-        driver.commit(driver.claim(job))  # type: ignore[arg-type]
+        driver.commit(driver.claim(job))
     assert driver.outputs(run)["d"] == "d(a(), b(), c())"
     assert not list(driver.jobs())
 

@@ -39,7 +39,7 @@ def live(report: int) -> None:
     events: Any = ["task_started", "task_completed", "tool_usage_finished", "crew_kickoff_completed"]
     provider = detect_provider(PLACE)
 
-    class Telling(type(provider)):  # type: ignore[misc]
+    class Telling(type(provider)):
         def checkpoint(self, *args: Any, **kwargs: Any) -> str:
             where: str = super().checkpoint(*args, **kwargs)
             os.write(report, b".")

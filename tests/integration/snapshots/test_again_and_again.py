@@ -63,7 +63,7 @@ def test_what_a_failed_run_left_can_be_gone_on_from_until_newer_ones_fill_the_bo
 def test_a_flow(place: tuple[BaseProvider, str]) -> None:
     provider, location = place
 
-    class Two(Flow):  # type: ignore[type-arg]
+    class Two(Flow):
         @start()
         def one(self) -> int:
             return 1

@@ -107,6 +107,7 @@ def test_an_attempt_that_lost_its_claim_and_lives_keeps_its_folder(tmp_path: Pat
     assert new.folder.is_dir()
 
 
+@pytest.mark.slow  # it forks
 def test_what_a_task_forked_holds_nothing_when_the_attempt_is_killed(tmp_path: Path, clock: HeldUp) -> None:
     read, write = os.pipe()
     if not (attempt := os.fork()):  # a pool's child, which is killed

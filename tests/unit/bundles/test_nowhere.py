@@ -83,7 +83,7 @@ def test_a_task_that_ends_takes_no_code_that_is_read_away_from_its_folder(
     here, root = Path.cwd(), tmp_path / "root"
     root.mkdir()
     claim: Any = SimpleNamespace(adapter="native")
-    folder = AttemptFolder(claim, SimpleNamespace(), SimpleNamespace(), lambda: tmp_path / "work")  # type: ignore[arg-type]
+    folder = AttemptFolder(claim, SimpleNamespace(), SimpleNamespace(), lambda: tmp_path / "work")
     with code_cache._at(root):
         other = threading.Thread(target=folder.leave)
         other.start()

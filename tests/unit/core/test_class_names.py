@@ -23,7 +23,7 @@ class Trip(BaseModel):
 @dataclasses.dataclass
 class Leg:
     at: Place | None
-    unknown: "NobodyDefinedThis"  # type: ignore[name-defined]  # noqa: F821
+    unknown: "NobodyDefinedThis"  # noqa: F821 - it is nowhere
 
 
 class Stop(NamedTuple):

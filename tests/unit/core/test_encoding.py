@@ -188,7 +188,7 @@ VALUES = [
     Bytes(data=b"\xff"), Bytes(inner=Loose()), [Bytes(inner=Loose(anything=b"\xff"))],
     Raw(b"\xff", Bytes(data=b"\xfe")),
     Private(), Private(n=1)._told(_seen=(1, 2)), Private.model_construct(n="no number"),
-    Linked(at="https://host/x"), Linked(at="https://host/x", inner=Loose(anything=1)),  # type: ignore[arg-type]
+    Linked(at="https://host/x"), Linked(at="https://host/x", inner=Loose(anything=1)),
     Recent(), Recent(last=collections.deque([1], maxlen=2)), Recent(at=datetime.datetime(2026, 1, 2, fold=1)),
     Recent(at=WINTER), Loose(anything=Colour.BLUE), Loose(anything=Loose()), {b"\xff": 1}, Binary.ONE,
     ipaddress.ip_address("::1"), ipaddress.ip_network("10.0.0.0/8"), AnyUrl("redis://host"),
@@ -326,7 +326,7 @@ class Settings(BaseModel):
 SETTINGS = Settings(key=SecretStr("sesame"))
 LACKING, MARKED, OTHER = Row("a", set()), Marked(1, NOON.date()), Loose()
 del LACKING.name
-MARKED.more = 1  # type: ignore[attr-defined]
+MARKED.more = 1
 vars(OTHER)["other"] = 1
 
 
@@ -422,7 +422,7 @@ def test_classes_that_a_function_is_annotated_with_are_named() -> None:
 
     def annotated() -> Any: ...
 
-    annotated.__annotations__["return"] = dict[str, list[local]]  # type: ignore[valid-type]
+    annotated.__annotations__["return"] = dict[str, list[local]]
     assert Names([annotated]).find(local.__qualname__) is local
     assert encoding.same(through({"a": [local(n=3)]}, Names([annotated])), {"a": [local(n=3)]})
 

@@ -54,5 +54,5 @@ def test_it_is_said_in_a_line(fields: dict[str, Any], says: str) -> None:
 
 def test_all_that_is_missing_is_named_at_once() -> None:
     with pytest.raises(ValidationError) as found:
-        Pair()  # type: ignore[call-arg]
+        Pair()
     assert format_field_errors(found.value) == "Pair needs 'one' and 'other'"

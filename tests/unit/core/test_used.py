@@ -61,7 +61,7 @@ def inputs_of(look: Any) -> set[str]:
         lambda ctx: "topic" in ctx.inputs,
         lambda ctx: ctx.inputs.pop("topic"),
         lambda ctx: ctx.inputs.setdefault("topic", ""),
-        lambda ctx: "%(topic)s" % ctx.inputs,  # noqa: UP031
+        lambda ctx: "%(topic)s" % ctx.inputs,  # noqa: UP031 - the older way to format is looked through as well
         lambda ctx: "{topic}".format_map(ctx.inputs),
     ],
 )

@@ -262,7 +262,7 @@ def test_an_exit_while_the_worker_drains_is_no_failure(here: InProcess, begun: C
     class Draining(LocalStops):
         """It begins to drain while the task is at work."""
 
-        draining = property(lambda self: "at work" in done())  # type: ignore[assignment]
+        draining = property(lambda self: "at work" in done())
 
     begun("""
         def work(ctx):

@@ -140,7 +140,7 @@ class TestKnownVendors(CallParserConformance):
 class TestVerbs(CommandConformance):
     @pytest.fixture(params=[verb for verb in VERBS if verb != "checkpoint"])  # that is a group
     def command(self, request: pytest.FixtureRequest) -> Any:
-        return cli.get_command(None, request.param)  # type: ignore[arg-type]
+        return cli.get_command(None, request.param)
 
 
 def test_what_nobody_has_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -220,4 +220,4 @@ def test_a_class_that_nothing_here_emits_is_there_for_handlers():
 
 def test_a_name_that_is_not_there_says_so():
     with pytest.raises(AttributeError, match=r"module 'runner.events' has no attribute 'TeaEvent'"):
-        runner.events.TeaEvent  # noqa: B018
+        runner.events.TeaEvent  # noqa: B018 - it raises

@@ -167,7 +167,7 @@ class FakeBranch:
 
     def do(self, key: str) -> Any:
         journal = Journal({}, FakeRecorder(), CancelScope())
-        work = Work("r", "main", 1, key, FLOW.plan(self.flow, "x"), {}, journal, None, None, line=self)  # type: ignore[arg-type]
+        work = Work("r", "main", 1, key, FLOW.plan(self.flow, "x"), {}, journal, None, None, line=self)
         return FLOW.expand(self.flow, work)
 
     def commit(self, key: str, expand: Any) -> None:

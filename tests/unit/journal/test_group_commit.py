@@ -61,7 +61,7 @@ def store() -> Store:
 
 @pytest.fixture
 def journal(store: Store) -> Journal:
-    return Journal({}, store, CancelScope())  # type: ignore[arg-type]
+    return Journal({}, store, CancelScope())
 
 
 def frame(journal: Journal, number: int) -> Frame:

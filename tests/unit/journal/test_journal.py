@@ -277,12 +277,12 @@ def test_without_one_json_does(value, back, attempt, recorder):
 
 def test_an_annotation_that_is_not_kept_says_nothing(attempt):
     def wrong() -> list[Page]:
-        return ["no page"]  # type: ignore[list-item]
+        return ["no page"]
 
     def none() -> None:
-        return "some"  # type: ignore[return-value]
+        return "some"
 
-    def unknown() -> "NotThere":  # type: ignore[name-defined]  # noqa: F821
+    def unknown() -> "NotThere":  # noqa: F821 - it is nowhere
         return {"a": 1}
 
     step = attempt()

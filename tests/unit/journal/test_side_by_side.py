@@ -58,7 +58,7 @@ def mapped(request: pytest.FixtureRequest, store: Store) -> Any:
             await asyncio.sleep(0)
             return fn(item)
 
-        journal = Journal(store.recorded, store, scope or CancelScope())  # type: ignore[arg-type]
+        journal = Journal(store.recorded, store, scope or CancelScope())
         awaited = request.param == "coroutines"
         steps = SideBySide(journal, "fn", afn if awaited else fn, items, at_once=at_once, **how)
         return asyncio.run(steps.arun()) if awaited else steps.run()
@@ -176,7 +176,7 @@ def test_a_lost_claim_ends_it_at_once(store: Store) -> None:
 
     losing = threading.Thread(target=lose)
     losing.start()
-    journal = Journal(store.recorded, store, scope)  # type: ignore[arg-type]
+    journal = Journal(store.recorded, store, scope)
     with pytest.raises(ClaimLost):
         SideBySide(journal, "do", do, range(100), at_once=4).run()
     losing.join(10)
@@ -197,8 +197,8 @@ def test_what_ends_while_others_are_stored_is_stored_together(store: Store) -> N
             eventually(lambda: len(steps._done) == 8, why="all others have ended")
         record(done, **how)
 
-    store.record_steps = recording  # type: ignore[method-assign]
-    steps = SideBySide(Journal({}, store, CancelScope()), "do", do, range(9), at_once=9)  # type: ignore[arg-type]
+    store.record_steps = recording
+    steps = SideBySide(Journal({}, store, CancelScope()), "do", do, range(9), at_once=9)
     steps.run()
     assert store.groups == [0, 1, 8]
 
@@ -207,7 +207,7 @@ def test_steps_inside_of_one_are_its_own(mapped: Any, store: Store) -> None:
     scope = CancelScope()
 
     def run() -> list[int]:
-        journal = Journal(store.recorded, store, scope)  # type: ignore[arg-type]
+        journal = Journal(store.recorded, store, scope)
 
         def do(i: int) -> int:
             return int(journal.step("inner", lambda n: n + 1, (i,), {}))

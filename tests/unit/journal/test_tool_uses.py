@@ -320,7 +320,7 @@ def test_a_tool_that_a_framework_made_stays_what_it_is_and_other_objects_are_ref
 
     assert durable(look) is look
     with pytest.raises(TypeError, match="a function: put it under what made a Counter of it"):
-        durable(Counter())  # type: ignore[arg-type]
+        durable(Counter())
 
 
 def test_uses_are_known_by_name_arguments_and_occurrence() -> None:

@@ -30,7 +30,7 @@ class Sent:
 
 def by_httpx(network: Sent, _: pytest.MonkeyPatch) -> str:
     transport = httpx.HTTPTransport()
-    transport._pool = network  # type: ignore[assignment]
+    transport._pool = network
     return httpx.Client(transport=transport).post("https://api.openai.com/v1/chat/completions", json={}).text
 
 

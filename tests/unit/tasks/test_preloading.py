@@ -41,10 +41,10 @@ def imported(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_what_others_use_is_imported_once_and_what_this_one_uses_is_said(imported: list[str]) -> None:
     fleet, worker = Fleet("openai", "litellm"), Preloading("redis://nowhere")
     for _ in range(3):
-        worker.look(fleet)  # type: ignore[arg-type]
+        worker.look(fleet)
     assert imported == ["openai"]
     imported.append("anthropic")
-    worker.look(fleet)  # type: ignore[arg-type]
+    worker.look(fleet)
     assert fleet.names == {"openai", "anthropic", "litellm"}
     assert imported == ["openai", "anthropic"]
 

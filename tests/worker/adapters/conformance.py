@@ -12,7 +12,7 @@ from runner.engine.plugin import AdapterPlugin
 from runner.testing import AdapterConformance
 
 
-class Greeting(Flow):  # type: ignore[type-arg]
+class Greeting(Flow):
     @start()
     def greet(self) -> str:
         return "hello"

@@ -34,7 +34,7 @@ SECTIONS = READER.sections(PAGE)
 CREWAI = "import sys; from crewai_cli.cli import crewai; sys.argv[0] = 'crewai'; crewai()"
 
 
-class Reader(READER.Reader):  # type: ignore[misc, name-defined]
+class Reader(READER.Reader):
     """One who has CrewAI, and its commands ask nothing."""
 
     commands = {**READER.Reader.commands, "crewai": f'-c "{CREWAI}"'}

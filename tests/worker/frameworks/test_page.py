@@ -87,7 +87,7 @@ def test_an_example_is_done_as_its_page_says(title: str, page: Any, fleet: Any, 
 def test_the_durable_function_of_the_page_is_one(page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [code] = [one for one in page.code_blocks(page.PAGE.read_text()) if "from runner import durable" in one]
     service = ModuleType("service")
-    service.book = lambda train: f"booked {train}"  # type: ignore[attr-defined]
+    service.book = lambda train: f"booked {train}"
     monkeypatch.setitem(sys.modules, "service", service)
     names: dict[str, Any] = {"__name__": "example"}
     exec(compile(code, "docs/frameworks.md", "exec"), names)

@@ -155,5 +155,5 @@ def reconcile(trace: Trace, well_told: Callable[[RunHandle], list[Event]]) -> Ca
 @pytest.fixture
 def own_client(own_server: object) -> Iterator[Client]:
     """A client on the server that the test may kill."""
-    with Client(own_server.url) as one:  # type: ignore[attr-defined]
+    with Client(own_server.url) as one:
         yield one

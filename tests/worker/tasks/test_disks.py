@@ -42,8 +42,8 @@ def test_there_is_an_end_to_it(monkeypatch):
     claim = Claim()
     error = ValueError("the model's client could not start")  # what a library makes of it
     error.__cause__ = DiskTrouble("this machine's disk refused what the task needs: [Errno 28] No space left on device")
-    found = jobs.after_failure(error, claim, None)  # type: ignore[arg-type]
+    found = jobs.after_failure(error, claim, None)
     assert isinstance(found, Retry)
     assert "on worker host" in found.reason
     claim.failures = jobs.DISK_ATTEMPTS - 1
-    assert isinstance(jobs.after_failure(error, claim, None), Fail)  # type: ignore[arg-type]
+    assert isinstance(jobs.after_failure(error, claim, None), Fail)

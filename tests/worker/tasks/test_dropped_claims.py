@@ -57,7 +57,7 @@ def test_what_the_store_refuses_for_a_moment_hangs_no_run(
         redis.config_set("min-replicas-to-write", 1)
         trace.let_go()
         # The next step's note is refused, or its record, and so may be the hand-back.
-        refused = lambda: redis.info("errorstats").get("errorstat_NOREPLICAS", {}).get("count", 0)  # noqa: E731
+        refused = lambda: redis.info("errorstats").get("errorstat_NOREPLICAS", {}).get("count", 0)  # noqa: E731 - an expression with a name
         eventually(lambda: refused() >= 5, why="it is refused")
         redis.config_set("min-replicas-to-write", 0)
     assert handle.wait(30).status == "completed"

@@ -30,8 +30,8 @@ def test_no_secret_of_an_error_is_stored_logged_or_shown(
     assert "refused: *** at https://me:***@api.example, ***" in (result.error or "")
     shown = own_fleet.runner("show", handle.id, "--json").stdout + own_fleet.runner("events", handle.id).stdout
     assert "refused: ***" in shown
-    own_server.process.terminate()  # type: ignore[union-attr]
-    own_server.process.wait()  # type: ignore[union-attr]  # all is in the file then
+    own_server.process.terminate()
+    own_server.process.wait()  # all is in the file then
     stored = b"".join(file.read_bytes() for file in own_server.folder.rglob("*") if file.is_file())
     assert b"refused: ***" in stored
     for secret in ("Ab3dEf6hAb3dEf6h", "hunter2", "correct-horse-battery"):
