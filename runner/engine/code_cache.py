@@ -11,6 +11,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -222,10 +223,12 @@ class AttemptFolder:
         self, claim: Claim, store: Store, code: CodeCache, place: Callable[[], "Place"], *, alone: bool = False
     ) -> None:
         self._claim = claim
-        self._store = store
         self._code = code
         self._is_copy = adapters.is_disposable(claim.adapter) or (alone and adapters.has_own_folder(claim.adapter))
-        self._work = Workdir(place, self._begin, may_hold)
+        begin = partial(
+            _begin, claim, store, code, is_copy=self._is_copy
+        )  # this itself would be a cycle, for the collector
+        self._work = Workdir(place, begin, may_hold)
         self._refused: list[str] = []
         self._ends: Callable[[], None] | None = None
 
@@ -281,7 +284,8 @@ class AttemptFolder:
             finally:
                 self._work.remove()
 
-    def _begin(self) -> tuple[Path | None, Iterable[Files]]:
-        job = self._claim.job
-        left = self._store.files_left(job.run_id, job.branch)
-        return (self._code.root(self._claim.bundle) if self._is_copy else None), left
+
+def _begin(claim: Claim, store: Store, code: CodeCache, *, is_copy: bool) -> tuple[Path | None, Iterable[Files]]:
+    """What the folder of an attempt is a copy of, and what was left before."""
+    left = store.files_left(claim.job.run_id, claim.job.branch)
+    return (code.root(claim.bundle) if is_copy else None), left

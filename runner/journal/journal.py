@@ -23,7 +23,17 @@ from runner.journal.call_slots import CallSlot, CallSlots
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.rate_limit import Turns
 from runner.journal.recorder import BegunStep, DoneStep, Recorder, StepObserver
-from runner.journal.steps import Doing, Frame, JournalProgress, Kept, NoFiles, StepFiles, current_step, supersede
+from runner.journal.steps import (
+    NO_FILES,
+    Doing,
+    Frame,
+    JournalProgress,
+    Kept,
+    NoFiles,
+    StepFiles,
+    current_step,
+    supersede,
+)
 
 if TYPE_CHECKING:
     from runner.journal.group_commit import GroupCommit
@@ -64,7 +74,7 @@ class Journal(Turns):
         self.calls_out: set[Frame] = set()  #: calls of models that are under way
         self.watched, self.replay_from_start, self.code = watched, replay_from_start, code
         self.ended_by: Callable[[BaseException], None] = lambda _: None  # what hears the error that ends the attempt
-        self.files: StepFiles | NoFiles = NoFiles()
+        self.files: StepFiles | NoFiles = NO_FILES
         self.calls, self._over = 0, False
         self.asked: InputRequired | None = None  # what was raised because a person has not answered yet
 
@@ -90,6 +100,7 @@ class Journal(Turns):
         """The task is over. A thread that it left behind records nothing any more, and stops."""
         with self._writing:
             self._over = True
+        self.files = NO_FILES  # they refer to this: without it no collector is needed
 
     @property
     def can_wait(self) -> bool:

@@ -241,6 +241,9 @@ class NoFiles:
         """Nothing to lay."""
 
 
+NO_FILES = NoFiles()
+
+
 # -- the steps that are being done, and how far the task is
 
 

@@ -12,6 +12,8 @@ from typing import Self
 from runner.core import waiting
 from runner.core.clock import SYSTEM, Clock
 
+_RLock = type(threading.RLock())  # which is made without a call of Python
+
 
 class CancelScope:
     """Cancels one task: asked by a signal handler, a timer or another thread, and checked by the task itself."""
@@ -21,11 +23,11 @@ class CancelScope:
     def __init__(self, clock: Clock = SYSTEM) -> None:
         self._clock = clock
         # Re-entrant: a signal handler runs on the task's own thread, perhaps while that is in here.
-        self._lock = threading.RLock()
-        self._calls = 0
-        self._writes = 0
-        self._in_call, self._in_write = _InCall(self), _InWrite(self)
-        self._stop: BaseException | None = None
+        self._lock = lock = _RLock()
+        self._in_call, self._in_write = (
+            _InCall(lock),
+            _InWrite(lock),
+        )  # which do not refer to this: no collector is needed
         self._asleep: set[Wakeup] = set()
         self._with_person = 0.0
         self._no_question: threading.Event | None = None  # until a person is asked: it costs more than the rest of this
@@ -33,12 +35,12 @@ class CancelScope:
     @property
     def stopping(self) -> BaseException | None:
         """What the task is to be stopped with, if it is."""
-        return self._stop
+        return self._in_call.stop
 
     @property
     def in_call(self) -> bool:
         """Whether the task is inside a step."""
-        return self._calls > 0
+        return self._in_call.many > 0
 
     def call(self) -> contextlib.AbstractContextManager[None]:
         """The task is inside a step: a deferrable stop waits for its end."""
@@ -67,8 +69,8 @@ class CancelScope:
 
     def check(self) -> None:
         """Stop here, if the task is to stop. The task calls this before each step and after each write."""
-        if self._stop is not None:
-            raise self._stop
+        if self._in_call.stop is not None:
+            raise self._in_call.stop
 
     def sleep(self, seconds: float) -> None:
         """Sleep so long, on any thread of the task. If the task is to stop meanwhile, that is raised at once."""
@@ -90,55 +92,55 @@ class CancelScope:
     def ask(self, stop: BaseException) -> None:
         """Ask the task to stop. The first reason stands, but a lost claim overrides a deferrable one."""
         with self._lock:
-            if self._stop is None or not getattr(stop, "deferrable", False):
-                self._stop = stop
+            if self._in_call.stop is None or not getattr(stop, "deferrable", False):
+                self._in_call.stop = stop
         for one in list(self._asleep):
             one.wake()
 
     def interruptible(self, *, force: bool) -> bool:
         """Whether the stop may be raised in the task right now; ``force`` breaks into calls too."""
         with self._lock:
-            return self._stop is not None and self._writes == 0 and (force or self._calls == 0)
+            call = self._in_call
+            return call.stop is not None and self._in_write.many == 0 and (force or call.many == 0)
 
 
 class _InCall:
     """The task is inside a step, which it enters only if it is not to stop. (A generator would cost too much.)"""
 
-    __slots__ = ("_scope",)
+    __slots__ = ("_lock", "many", "stop")
 
-    def __init__(self, scope: CancelScope) -> None:
-        self._scope = scope
+    def __init__(self, lock: threading.RLock) -> None:
+        self._lock = lock
+        self.many = 0
+        self.stop: BaseException | None = None
 
     def __enter__(self) -> None:
-        scope = self._scope
-        if scope._stop is not None:
-            raise scope._stop
-        with scope._lock:
-            scope._calls += 1
+        if self.stop is not None:
+            raise self.stop
+        with self._lock:
+            self.many += 1
 
     def __exit__(self, *_: object) -> None:
-        scope = self._scope
-        with scope._lock:
-            scope._calls -= 1
+        with self._lock:
+            self.many -= 1
 
 
 class _InWrite:
     """The task writes to the store."""
 
-    __slots__ = ("_scope",)
+    __slots__ = ("_lock", "many")
 
-    def __init__(self, scope: CancelScope) -> None:
-        self._scope = scope
+    def __init__(self, lock: threading.RLock) -> None:
+        self._lock = lock
+        self.many = 0
 
     def __enter__(self) -> None:
-        scope = self._scope
-        with scope._lock:
-            scope._writes += 1
+        with self._lock:
+            self.many += 1
 
     def __exit__(self, *_: object) -> None:
-        scope = self._scope
-        with scope._lock:
-            scope._writes -= 1
+        with self._lock:
+            self.many -= 1
 
 
 _waiting: dict[int, "Wakeup"] = {}
