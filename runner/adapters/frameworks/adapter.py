@@ -7,6 +7,7 @@ the task restarts, its own code runs again, pays for nothing that was paid for, 
 from collections import OrderedDict
 from typing import Any
 
+from runner.adapters.frameworks import terminal
 from runner.adapters.frameworks.framework import AgentFramework
 from runner.core.plan import Plan
 from runner.crews.adapter import NATIVE
@@ -65,6 +66,7 @@ class AgentAdapter(Adapter):
         framework.watch()  # its agents may come of a package that the crew file imports, and not of the file
 
         def run(ctx: TaskContext) -> Any:
+            terminal.attach()
             return framework.run(agent, ctx.inputs)
 
         needed = " ".join(f"{{{name}}}" for name in framework.inputs(agent))

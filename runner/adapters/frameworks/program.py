@@ -2,12 +2,9 @@
 
 import asyncio
 import inspect
-import io
-import sys
-import threading
-from contextvars import ContextVar
-from typing import Any, TextIO
+from typing import Any
 
+from runner.adapters.frameworks import terminal
 from runner.adapters.frameworks.framework import as_output
 from runner.bundles import script
 from runner.bundles.program import Program
@@ -18,9 +15,6 @@ from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.dependencies import EVERYTHING
 from runner.engine.adapter import Adapter
 from runner.engine.work import Work
-
-_written: ContextVar[io.StringIO | None] = ContextVar("runner_program_wrote", default=None)
-_lock = threading.Lock()
 
 
 class ProgramAdapter(Adapter):
@@ -41,9 +35,7 @@ class ProgramAdapter(Adapter):
         """Do all of it. Its output is what it returns; of one that returns nothing, what it printed."""
         work.uses.input(EVERYTHING)
         assert crew.do is not None
-        _watch_stdout()
-        printed = io.StringIO()
-        token = _written.set(printed)
+        printed = terminal.attach()
         try:
             found = crew.do()
             found = asyncio.run(_awaited(found)) if inspect.isawaitable(found) else found
@@ -51,8 +43,6 @@ class ProgramAdapter(Adapter):
             if end.code not in (None, 0):
                 raise TaskError(f"{crew.name} ended with exit code {end.code}") from end
             found = None
-        finally:
-            _written.reset(token)
         text = printed.getvalue().rstrip("\n")
         output = outputs.carry(work.key, as_output(text if found is None else found), lambda: Names([]))
         return outputs.to_text(outputs.record(output))
@@ -63,23 +53,3 @@ PROGRAM = ProgramAdapter()
 
 async def _awaited(value: Any) -> Any:
     return await value
-
-
-def _watch_stdout() -> None:
-    """From here on what a program prints is kept for its output, and printed as it is."""
-    with _lock:
-        if not isinstance(sys.stdout, _Stdout):
-            sys.stdout = _Stdout(sys.stdout)
-
-
-class _Stdout:
-    def __init__(self, real: TextIO) -> None:
-        self._real = real
-
-    def write(self, text: str) -> int:
-        if (kept := _written.get()) is not None:
-            kept.write(text)
-        return self._real.write(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)

@@ -1,7 +1,9 @@
 """Files that run their agents themselves, and what two runs of one agent have in common: nothing."""
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -210,3 +212,29 @@ def test_an_agent_needs_a_prompt_and_two_of_a_file_a_name(models: ModelServer, c
     file.write_text(file.read_text() + "\nother = Agent(model, name='other')\n")
     with pytest.raises(BadCrew, match=r"agent\.py has 2 agents: agent, other; name one, as in agent\.py:agent"):
         client.submit(file, {"prompt": "Dig."})
+
+
+def test_what_a_library_reads_from_the_terminal_a_person_is_asked(fleet: Any, client: Client, tmp_path: Path) -> None:
+    # Given a program whose questions are asked by libraries: by a prompt of their own, by input(), by a line of stdin
+    (file := tmp_path / "script.py").write_text(
+        "import sys\nfrom asyncio import run, to_thread\nfrom rich.prompt import Prompt\n"
+        "if __name__ == '__main__':\n"
+        "    print('It wants to pay.')\n"
+        "    said = [Prompt.ask('Go on?', choices=['y', 'n'])]\n"
+        "    print('And then: ', end='')\n"
+        "    said.append(run(to_thread(sys.stdin.readline)).strip())\n"
+        "    print(said)\n"
+    )
+    worker = fleet.start("--concurrency", "1", "--pool", "prefork")
+    result, asked = client.submit(f"{file}:__main__()").wait(150), []
+    # When a person answers, first with what is no choice, and the process is killed each time
+    for answer in ("perhaps", "y", "done"):
+        assert result.status == "waiting", result.error
+        asked += [one.message for one in result.asked]
+        for child in worker.children():
+            os.kill(child, signal.SIGKILL)
+        result = client.answer(result.run_id, text=answer).wait(150)
+    # Then each question was the line that was printed for it, and what was answered is there
+    assert result.error is None
+    assert asked == ["Go on? [y/n]:", "Go on? [y/n]:", "And then:"]
+    assert str(result.result).splitlines()[-1].endswith("['y', 'done']")

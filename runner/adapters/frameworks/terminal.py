@@ -1,0 +1,80 @@
+"""The terminal that a worker does not have: what is printed is kept, and whoever reads a line asks a person.
+
+``input()`` reads from ``sys.stdin`` wherever it is called, in a library too; so do the prompts of rich, click and
+getpass. Their question is the line that was printed and not ended.
+"""
+
+import io
+import sys
+import threading
+from contextvars import ContextVar
+from typing import Any, TextIO
+
+from runner.adapters.frameworks.approvals import ask_text
+from runner.journal.enclosing import current_journal
+
+_lock = threading.Lock()
+
+
+class Printed(io.StringIO):
+    """What a task prints."""
+
+    answered = 0  #: how much of it there was at the last answer
+
+    def line(self) -> str:
+        """What was printed since then of the last line, which is not ended; "" for nothing."""
+        return self.getvalue()[self.answered :].rpartition("\n")[2].strip()
+
+
+_printed: ContextVar[Printed | None] = ContextVar("runner_program_printed", default=None)
+
+
+def attach() -> Printed:
+    """From here on what this context prints is kept here, and printed as it is; what it reads a person is asked."""
+    with _lock:
+        if not isinstance(sys.stdout, _Stdout):
+            sys.stdout = _Stdout(sys.stdout)
+        if not isinstance(sys.stdin, _Stdin):
+            sys.stdin = _Stdin(sys.stdin)
+    printed = Printed()
+    _printed.set(printed)
+    return printed
+
+
+class _Stdout:
+    def __init__(self, real: TextIO) -> None:
+        self._real = real
+
+    def write(self, text: str) -> int:
+        if (printed := _printed.get()) is not None:
+            printed.write(text)
+        return self._real.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+class _Stdin:
+    def __init__(self, real: TextIO) -> None:
+        self._real = real
+
+    def readline(self, size: int = -1, /) -> str:
+        """A line that a person gives; outside of a task the real one."""
+        if current_journal() is None:
+            return self._real.readline(size)
+        printed = _printed.get()
+        answer = ask_text((printed.line() if printed is not None else "") or "input()")
+        if printed is not None:
+            printed.answered = printed.tell()
+        return answer + "\n"
+
+    def isatty(self) -> bool:
+        """Not for whoever wants keys."""
+        return False
+
+    def fileno(self) -> int:
+        """None, so that it is asked for lines. Raises `io.UnsupportedOperation`."""
+        raise io.UnsupportedOperation("fileno")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
