@@ -66,7 +66,7 @@ class AgentAdapter(Adapter):
         framework.watch()  # its agents may come of a package that the crew file imports, and not of the file
 
         def run(ctx: TaskContext) -> Any:
-            terminal.attach()
+            terminal.attach(last_line=True)
             return framework.run(agent, ctx.inputs)
 
         needed = " ".join(f"{{{name}}}" for name in framework.inputs(agent))

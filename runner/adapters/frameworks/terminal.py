@@ -17,9 +17,23 @@ _lock = threading.Lock()
 
 
 class Printed(io.StringIO):
-    """What a task prints."""
+    """What a task prints; with ``last_line`` no more of it than that, as an agent may print for days."""
 
     answered = 0  #: how much of it there was at the last answer
+
+    def __init__(self, *, last_line: bool = False) -> None:
+        super().__init__()
+        self._last_line = last_line
+
+    def write(self, text: str, /) -> int:
+        """Keep it."""
+        if self._last_line and "\n" in text:
+            self.seek(0)
+            self.truncate()
+            self.answered = 0
+            super().write(text.rpartition("\n")[2])
+            return len(text)
+        return super().write(text)
 
     def line(self) -> str:
         """What was printed since then of the last line, which is not ended; "" for nothing."""
@@ -29,14 +43,17 @@ class Printed(io.StringIO):
 _printed: ContextVar[Printed | None] = ContextVar("runner_program_printed", default=None)
 
 
-def attach() -> Printed:
-    """From here on what this context prints is kept here, and printed as it is; what it reads a person is asked."""
+def attach(*, last_line: bool = False) -> Printed:
+    """From here on what this context prints is kept here, and printed as it is; what it reads a person is asked.
+
+    With ``last_line`` only what a question may be is kept.
+    """
     with _lock:
         if not isinstance(sys.stdout, _Stdout):
             sys.stdout = _Stdout(sys.stdout)
         if not isinstance(sys.stdin, _Stdin):
             sys.stdin = _Stdin(sys.stdin)
-    printed = Printed()
+    printed = Printed(last_line=last_line)
     _printed.set(printed)
     return printed
 

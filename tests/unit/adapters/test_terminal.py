@@ -1,0 +1,31 @@
+"""What a task prints is kept: all of a program's, of an agent no more than the question that it may be."""
+
+from runner.adapters.frameworks.terminal import Printed
+
+
+def test_an_agent_that_prints_for_days_keeps_its_last_line() -> None:
+    printed = Printed(last_line=True)
+    for number in range(10_000):
+        printed.write(f"line {number}\n")
+    printed.write("Are you sure")
+    printed.write("? ")
+    assert printed.line() == "Are you sure?"
+    assert len(printed.getvalue()) < 100
+
+
+def test_what_was_answered_is_no_question_again() -> None:
+    for printed in (Printed(), Printed(last_line=True)):
+        printed.write("Name? ")
+        printed.answered = printed.tell()
+        assert printed.line() == ""
+        printed.write("Thanks.\nAge? ")
+        assert printed.line() == "Age?"
+        printed.write("or not? ")
+        assert printed.line() == "Age? or not?"
+
+
+def test_a_program_keeps_what_it_printed() -> None:
+    printed = Printed()
+    printed.write("one\n")
+    printed.write("two\n")
+    assert printed.getvalue() == "one\ntwo\n"
