@@ -7,6 +7,7 @@ getpass. Their question is the line that was printed and not ended.
 import io
 import sys
 import threading
+from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any, TextIO
 
@@ -84,6 +85,10 @@ class _Stdin:
         if printed is not None:
             printed.answered = printed.tell()
         return answer + "\n"
+
+    def __iter__(self) -> Iterator[str]:
+        """What is there to read without asking: in a worker nothing."""
+        return iter(self._real)
 
     def isatty(self) -> bool:
         """Not for whoever wants keys."""

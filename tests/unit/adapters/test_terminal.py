@@ -1,6 +1,11 @@
 """What a task prints is kept: all of a program's, of an agent no more than the question that it may be."""
 
-from runner.adapters.frameworks.terminal import Printed
+import io
+import sys
+
+import pytest
+
+from runner.adapters.frameworks.terminal import Printed, attach
 
 
 def test_an_agent_that_prints_for_days_keeps_its_last_line() -> None:
@@ -29,3 +34,11 @@ def test_a_program_keeps_what_it_printed() -> None:
     printed.write("one\n")
     printed.write("two\n")
     assert printed.getvalue() == "one\ntwo\n"
+
+
+def test_where_a_program_reads_all_lines_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    attach()
+    assert list(sys.stdin) == []
+    assert sys.stdin.read() == ""
