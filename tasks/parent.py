@@ -23,7 +23,7 @@ QUICK = 10.0  #: a worker that lived shorter than this many seconds is restarted
 LONGEST_PAUSE = 10.0
 GAVE_UP = 70  #: exit code of a worker that does not start
 MARGIN = 5.0  #: seconds beyond the drain timeout that a worker gets to end
-LOOK = 0.05  #: seconds between looks for one that ended, where the kernel does not tell
+LOOK = 0.05  #: seconds between looks for one that ended, where the kernel does not say
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 WITH_THE_FIRST = (
     "celery.apps.worker", "celery.app.control", "celery.app.events", "celery.app.log", "celery.app.routes",
@@ -46,19 +46,19 @@ def run(
     Returns the exit code. After ``tries`` deaths of one in a row, each soon after the start, it gives up.
     """
     asked: list[int] = []
-    heard, tell = os.pipe()  # a worker is always told by SIGTERM; here it reads what we were told by
-    os.set_blocking(heard, False)
+    asked_reader, asked_writer = os.pipe()  # a worker is always told by SIGTERM; here it reads what we were told by
+    os.set_blocking(asked_reader, False)
     wanted, want = os.pipe()  # requests for workers in other environments: see `runner.tasks.environments`
     os.set_blocking(wanted, False)
     parts = [
-        {**os.environ, **one, "RUNNER_ASKED_FD": str(heard), REQUESTS: str(want), "RUNNER_PART": str(number)}
+        {**os.environ, **one, "RUNNER_ASKED_FD": str(asked_reader), REQUESTS: str(want), "RUNNER_PART": str(number)}
         for number, one in enumerate(environments)
     ]
-    workers = [_Kept(one, (heard, want)) for one in parts]
+    workers = [_Kept(one, (asked_reader, want)) for one in parts]
 
     def ask(signum: int, _frame: FrameType | None) -> None:
         asked.append(signum)
-        os.write(tell, bytes([signum]) * len(workers))
+        os.write(asked_writer, bytes([signum]) * len(workers))
         for one in workers:  # once is enough; whoever asks a third time means it
             one.send(signal.SIGTERM if len(asked) < 3 else signal.SIGKILL)
 
@@ -77,7 +77,7 @@ def run(
             settings = _in_environment(parts, request)
             name = f"{settings['RUNNER_PART']} {settings['RUNNER_ENVIRONMENT']}"
             if not any(one.name == name for one in workers):
-                workers.append(_Kept(settings, (heard,), name))
+                workers.append(_Kept(settings, (asked_reader,), name))
         pending = not all(one.runs for one in workers)
         ended = [one for one in workers if one.has_ended()]
         if until is not None and not pending and all(one.code == 0 for one in ended) and until():
@@ -108,7 +108,7 @@ class _Kept:
         self._pid = 0
         self._started = self._due = 0.0
         self._pause, self._quick_deaths = 0.1, 0
-        self._told = False
+        self._was_asked = False
         self.pidfd: int | None = None
         self.code = 0
 
@@ -121,7 +121,7 @@ class _Kept:
         """Start it, if it does not run and its pause is over."""
         if self.due > 0:
             return
-        self._started, self._told = time.monotonic(), False
+        self._started, self._was_asked = time.monotonic(), False
         sys.stdout.flush()
         sys.stderr.flush()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # a fork that is told meanwhile is no parent
@@ -135,11 +135,11 @@ class _Kept:
         if self._pid:
             with contextlib.suppress(ProcessLookupError):  # it is just being waited for
                 os.kill(self._pid, signum)
-            self._told = True
+            self._was_asked = True
 
     def ask(self) -> None:
         """Ask it to end, unless it was."""
-        if not self._told:
+        if not self._was_asked:
             self.send(signal.SIGTERM)
 
     def has_ended(self) -> bool:
@@ -148,7 +148,7 @@ class _Kept:
         if not ended:
             return False
         self._pid, code = 0, os.waitstatus_to_exitcode(status)
-        self.code = 0 if self._told and code == -signal.SIGTERM else code  # it was asked before it had begun
+        self.code = 0 if self._was_asked and code == -signal.SIGTERM else code  # it was asked before it had begun
         if self.pidfd is not None:
             os.close(self.pidfd)
             self.pidfd = None
@@ -190,8 +190,8 @@ def _import() -> None:
 def _leave_working_directory() -> None:
     """Import nothing of what lies beside the command, or where it was given: as ``python -P``."""
     named = os.environ.get("PYTHONPATH", "").split(os.pathsep)[0]
-    beside = {"", str(Path.cwd()), str(Path(sys.argv[0]).resolve().parent)}
-    if sys.path[0] in beside and sys.path[0] != named:
+    implied = {"", str(Path.cwd()), str(Path(sys.argv[0]).resolve().parent)}
+    if sys.path[0] in implied and sys.path[0] != named:
         del sys.path[0]
 
 

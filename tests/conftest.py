@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -321,6 +322,20 @@ def own_fleet(own_server: RedisServer) -> Iterator[Fleet]:
     """Workers on a server that the test may kill."""
     with Fleet(own_server.url, settings={**WITHOUT}) as one:
         yield one
+
+
+@pytest.fixture(scope="session")
+def held_back() -> Callable[..., contextlib.AbstractContextManager[tuple[Any, threading.Event]]]:
+    """Gives a model server that answers nobody until its event is set: then "Done.", or as the function given does."""
+    from runner.testing import ModelServer
+
+    @contextlib.contextmanager
+    def serving(answer: Callable[[Any], str] = lambda _: "Done.") -> Iterator[tuple[Any, threading.Event]]:
+        may_answer = threading.Event()
+        with ModelServer(lambda request: answer(request) if may_answer.wait(300) else "Late.") as models:
+            yield models, may_answer
+
+    return serving
 
 
 @pytest.fixture(name="eventually", scope="session")

@@ -312,9 +312,9 @@ def patient(url: str, *, name: str = "runner") -> Client:
     return _open(PatientClient, url, name=name)
 
 
-def waiting(url: str, *, name: str = "runner") -> Client:
+def waiting(url: str) -> Client:
     """A client for people: it waits for a server that refuses for now, and not for long. Raises as `connect`."""
-    return _open(WaitingClient, url, name=name)
+    return _open(WaitingClient, url, name="runner")
 
 
 def connect(

@@ -97,7 +97,7 @@ class using:
     __slots__ = ("_name",)
 
     def __init__(self, key: str) -> None:
-        self._name = _name(key)
+        self._name = namespace_of(key)
 
     def __enter__(self) -> None:
         with _lock:
@@ -116,17 +116,12 @@ class using:
 def in_use(key: str) -> bool:
     """Whether `using` is open for a bundle."""
     with _lock:
-        return _name(key) in _users
-
-
-def namespace_of(key: str) -> str:
-    """The name of the package under which a bundle's modules stand."""
-    return _name(key)
+        return namespace_of(key) in _users
 
 
 def unload(key: str) -> bool:
     """Drop a bundle's modules; False if it is in use (then nothing is done) or not loaded."""
-    return _unload(_name(key))
+    return _unload(namespace_of(key))
 
 
 def explain(error: BaseException, root: Path, place: str = "") -> RunnerError:
@@ -328,7 +323,7 @@ def space_for(key: str, root: Path, only: str | None = None) -> Namespace:
     """The namespace of a bundle, made if there is none."""
     with _lock:
         # Never taken out and put back: other threads look their imports up in there without the lock.
-        space = spaces.get(_name(key)) or Namespace(_name(key), root.resolve(), only)
+        space = spaces.get(namespace_of(key)) or Namespace(namespace_of(key), root.resolve(), only)
         space.last_used = next(_clock)
         isolation.add(space)
         oldest_first = sorted(spaces.values(), key=lambda space: space.last_used)
@@ -348,7 +343,8 @@ def _unload(name: str) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _name(key: str) -> str:
+def namespace_of(key: str) -> str:
+    """The name of the package under which a bundle's modules stand."""
     is_hash = re.fullmatch(r"[0-9a-f]{16,}", key)
     return PREFIX + (key if is_hash else hashlib.sha256(key.encode()).hexdigest())[:16]
 

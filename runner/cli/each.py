@@ -142,8 +142,9 @@ class Progress:
             text.append(f", about {(self._total - over) * seconds / over:.0f} s left", style="dim")
         return text
 
-    def _bar(self, width: int = 24) -> str:
+    def _bar(self) -> str:
         if self._total is None:
             return ""
+        width = 24
         done = width * self.counts.total() // max(self._total, 1)
         return "━" * done + "╌" * (width - done) + "  "

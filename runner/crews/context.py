@@ -289,14 +289,14 @@ class TaskContext:
         if at_once < 1 or on_error not in get_args(OnError):
             raise ValueError(f"at_once is at least 1, and on_error one of {', '.join(get_args(OnError))}")
         clock = self._work.journal.clock
-        began = told = clock.monotonic()
+        began = reported = clock.monotonic()
 
         def report(ended: int, every: int | None) -> None:
             """The longer it takes, the more seldom."""
-            nonlocal told
+            nonlocal reported
             now = clock.monotonic()
-            if now - told > max(1.0, (now - began) / 50):
-                told = now
+            if now - reported > max(1.0, (now - began) / 50):
+                reported = now
                 self.progress(ended, every, called)
 
         watch = None if self._work.watch is None else functools.partial(self._work.watch, called, fn)

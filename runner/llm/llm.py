@@ -387,11 +387,6 @@ def _as_called(completion: Completion, functions: Mapping[str, Callable[..., Any
     return completion.text
 
 
-def callable_model(llm: object) -> bool:
-    """Whether an agent with ``llm`` can do a task."""
-    return isinstance(llm, BaseLLM)
-
-
 def model_for(llm: Any) -> BaseLLM | None:
     """The model that an agent with ``llm`` calls; for one that was given none, that of the environment."""
     if llm is None:

@@ -32,25 +32,25 @@ _watchers: dict[int, "subprocess.Popen[str]"] = {}
 
 def end_with_us(group: int) -> None:
     """When this process is no more, its group ``group`` is killed (or one process: its pid, negative)."""
-    _tell("keep", f"{-group}")
+    _instruct("keep", f"{-group}")
 
 
 def remove_with_us(folder: Path) -> None:
     """When this process is no more, and what was to end with it has ended, this folder is removed."""
-    _tell("keep", f"{folder.absolute()}")
+    _instruct("keep", f"{folder.absolute()}")
 
 
 def removed(folder: Path) -> None:
     """It is to be forgotten."""
-    _tell("drop", f"{folder.absolute()}")
+    _instruct("drop", f"{folder.absolute()}")
 
 
 def ended(group: int) -> None:
     """It is to be forgotten: its number may be another's now."""
-    _tell("drop", f"{-group}")
+    _instruct("drop", f"{-group}")
 
 
-def _tell(what: str, one: str) -> None:
+def _instruct(what: str, one: str) -> None:
     here = os.getpid()
     if here not in _watchers:  # of a process that forked, the parent's is not ours
         _watchers[here] = subprocess.Popen(

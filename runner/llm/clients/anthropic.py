@@ -24,9 +24,6 @@ from runner.llm.clients.completion import (
 from runner.llm.clients.failures import Unreadable
 from runner.llm.clients.names import Target
 
-ERRORS: tuple[type[Exception], ...] = (anthropic.AnthropicError,)
-"""What this client raises."""
-
 MAX_TOKENS = 4096  #: the protocol wants a limit; this one where the model was given none
 
 _OPTIONS = {"stop": "stop_sequences", "max_completion_tokens": "max_tokens"}

@@ -47,20 +47,15 @@ def format_failure(error: BaseException, target: Target, tries: int) -> ModelErr
     return ModelError(f"{who} could not be called: {kind}: {text}")
 
 
-def asked_to_wait(error: BaseException) -> float:
-    """For how many seconds to leave a service alone that was asked through LiteLLM; 0: it did not say."""
-    return _asked_for(error)
-
-
 def longer_than_waited(error: BaseException) -> str:
     """What to say of a service that wants to be left alone for longer than calls wait; "" of others."""
-    seconds = _asked_for(error)
+    seconds = asked_to_wait(error)
     if seconds <= WAITED:
         return ""
     return f"; it asks to wait {seconds:.0f} s (Retry-After), longer than calls wait: resume after that"
 
 
-def _asked_for(error: BaseException) -> float:
+def asked_to_wait(error: BaseException) -> float:
     """For how many seconds a service that refused a call wants to be left alone; 0: it did not say."""
     headers: Any = getattr(getattr(error, "response", None), "headers", None) or {}
     with contextlib.suppress(AttributeError, TypeError, ValueError):

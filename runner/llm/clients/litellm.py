@@ -8,9 +8,6 @@ from runner.llm.clients.completion import Completion, Gathered, Request, read_op
 from runner.llm.clients.failures import Unreadable
 from runner.llm.clients.names import Target
 
-ERRORS: tuple[type[Exception], ...] = (litellm.exceptions.APIError, litellm.exceptions.OpenAIError)
-"""What it raises, beside subclasses of OpenAI's errors."""
-
 
 class Client:
     """One model, by the name that LiteLLM knows it by."""

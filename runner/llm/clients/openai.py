@@ -14,9 +14,6 @@ from runner.llm.clients.failures import Unreadable
 from runner.llm.clients.names import Target
 from runner.llm.clients.shared import SharedClients
 
-ERRORS: tuple[type[Exception], ...] = (openai.OpenAIError,)
-"""What this client raises."""
-
 _REASONING = ("o1", "o3", "o4", "gpt-5")
 
 

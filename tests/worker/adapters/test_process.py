@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -115,15 +114,9 @@ def test_each_task_has_a_fresh_process_and_what_it_keeps_is_the_runs(
 
 
 def test_one_process_waits_and_the_others_take_what_comes(
-    crewai_fleet: Any, client: Client, write_crew: Callable[..., Path], eventually: Callable[..., Any]
+    crewai_fleet: Any, client: Client, write_crew: Callable[..., Path], eventually: Callable[..., Any], held_back: Any
 ) -> None:
-    may_answer = threading.Event()
-
-    def answer(_request: Any) -> str:
-        may_answer.wait(120)
-        return "said"
-
-    with ModelServer(answer) as models:
+    with held_back() as (models, may_answer):
         crew = str(write_crew(ALONE.format(url=models.root + "/v1")))
         worker = crewai_fleet.start("--concurrency", "2")
         runs = []

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 
 from runner.cli.fleet import worker as command
 from runner.client import Client, prepare
-from runner.testing import ModelRequest, ModelServer, RedisServer
+from runner.testing import RedisServer
 from runner.testing.fleet import children_of
 
 pytestmark = pytest.mark.timeout(300)
@@ -48,15 +47,9 @@ PLACES = """
 
 
 def test_all_wait_at_once_and_a_kill_hands_all_over(
-    fleet: Any, client: Client, crew_of: Any, eventually: Any, tmp_path: Any
+    fleet: Any, client: Client, crew_of: Any, eventually: Any, tmp_path: Any, held_back: Any
 ) -> None:
-    answers = threading.Event()
-
-    def answer(_request: ModelRequest) -> str:
-        answers.wait(120)
-        return "Done."
-
-    with ModelServer(answer) as models:
+    with held_back() as (models, answers):
         # Given a worker with the settings that it has by itself, and runs of one agent each
         worker = fleet.start("--pool", "auto", **models.environment)
         # They are forks of the one that imported for all of them

@@ -1,8 +1,5 @@
 """Agents that wait for models share one thread of their worker, and each is as durable as in a process of its own."""
 
-import contextlib
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,33 +48,19 @@ def crew(crew_of: Any, tmp_path: Path) -> str:
     return str(crew_of(f"    import threading\n    from pathlib import Path\n    HERE = {str(tmp_path)!r}\n" + CREW))
 
 
-@contextlib.contextmanager
-def held_back() -> Iterator[tuple[ModelServer, threading.Event]]:
-    """A model that answers nobody until the event is set."""
-    answers = threading.Event()
-
-    def answer(_: ModelRequest) -> str:
-        answers.wait(300)
-        return "Done."
-
-    with ModelServer(answer) as models:
-        yield models, answers
-
-
 def threads_of(worker: Any, client: Client) -> int:
     """How many threads the part of the worker has that does such tasks."""
     (part,) = (one for one in client.store.workers.alive() if one.fields["pool"] == "shared")
     return len(list(Path(f"/proc/{part.fields['pid']}/task").iterdir()))
 
 
-def test_agents_that_wait_have_neither_threads_nor_connections(fleet: Any, client: Client, crew: str) -> None:
-    answers = threading.Event()
-
+def test_agents_that_wait_have_neither_threads_nor_connections(
+    fleet: Any, client: Client, crew: str, held_back: Any
+) -> None:
     def answer(request: ModelRequest) -> str:
-        answers.wait(120)
         return request.messages[-1]["content"].partition(".")[0]
 
-    with ModelServer(answer) as models:
+    with held_back(answer) as (models, answers):
         worker = fleet.start("--pool", "shared", **models.environment)
         connected = len(client.store.client.client_list())
         before = threads_of(worker, client)
@@ -94,7 +77,9 @@ def test_agents_that_wait_have_neither_threads_nor_connections(fleet: Any, clien
     assert [(result.ledger["paid"], result.ledger["in_doubt"]) for result in results] == [(1, 0)] * AGENTS
 
 
-def test_a_stop_ends_all_that_wait_and_each_is_in_doubt(fleet: Any, client: Client, crew: str, eventually: Any) -> None:
+def test_a_stop_ends_all_that_wait_and_each_is_in_doubt(
+    fleet: Any, client: Client, crew: str, eventually: Any, held_back: Any
+) -> None:
     with held_back() as (models, answers):
         # Given agents whose models do not answer within the drain timeout
         worker = fleet.start("--pool", "shared", "--drain-timeout", "0.2", **models.environment)
@@ -118,7 +103,7 @@ def test_a_stop_ends_all_that_wait_and_each_is_in_doubt(fleet: Any, client: Clie
     ("how", "many"), [("kill_group", 60), ("terminate", 60), *in_soak(("kill_group", 400), ("terminate", 400))]
 )
 def test_many_are_handed_over_and_each_call_that_was_out_is_made_once_more(
-    fleet: Any, client: Client, crew: str, how: str, many: int
+    fleet: Any, client: Client, crew: str, how: str, many: int, held_back: Any
 ) -> None:
     """More than one script takes back."""
     with held_back() as (models, answers):
@@ -144,7 +129,7 @@ def test_many_are_handed_over_and_each_call_that_was_out_is_made_once_more(
 
 
 def test_a_timeout_and_a_cancellation_reach_a_task_that_waits(
-    fleet: Any, client: Client, crew: str, eventually: Any
+    fleet: Any, client: Client, crew: str, eventually: Any, held_back: Any
 ) -> None:
     with held_back() as (models, answers):
         worker = fleet.start("--pool", "shared", **models.environment)
@@ -162,7 +147,9 @@ def test_a_timeout_and_a_cancellation_reach_a_task_that_waits(
     assert worker.alive()
 
 
-def test_a_job_that_is_revoked_alone_is_handed_back(fleet: Any, client: Client, crew: str, eventually: Any) -> None:
+def test_a_job_that_is_revoked_alone_is_handed_back(
+    fleet: Any, client: Client, crew: str, eventually: Any, held_back: Any
+) -> None:
     with held_back() as (models, answers):
         fleet.start("--pool", "shared", "--drain-timeout", "0.1", **models.environment)
         app, prepared = Celery(broker=kombu_url(fleet.url)), prepare(f"{crew}:crew")
