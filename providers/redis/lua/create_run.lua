@@ -8,6 +8,8 @@
 -- Returns "created", "exists" or "no bundle".
 if redis.call("EXISTS", run) == 1 then return "exists" end
 if fields.bundle ~= "" and redis.call("HEXISTS", bundle, "data") == 0 then return "no bundle" end
-intact_new(home, run, fields, ready)
-create(home, run, run_id, bundle, fields, plan, ready, tasks_left, stamp, now())
+intact_beginning(home, fields, ready)
+intact_new(run, ready)
+begin_bundle(bundle, fields, plan, 1)
+create(home, run, run_id, fields, plan, ready, tasks_left, stamp, now())
 return "created"

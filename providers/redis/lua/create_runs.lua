@@ -8,28 +8,31 @@
 -- Returns {"no bundle"}, or for each run "created", "exists" or, where another one has its id, "taken".
 if fields.bundle ~= "" and redis.call("HEXISTS", bundle, "data") == 0 then return {"no bundle"} end
 intact_batch(home, batch)
-local answers, new = {}, 0
+intact_beginning(home, fields, ready)
+local answers, new, named = {}, 0, {}
 for i, one in ipairs(runs) do
   local run = run_key(home, one.id)
-  if redis.call("EXISTS", run) == 1 then
+  if named[one.id] then
+    answers[i] = "exists"
+  elseif redis.call("EXISTS", run) == 1 then
     answers[i] = redis.call("HGET", run, "batch") == batch and "exists" or "taken"
   else
     answers[i] = "created"
     new = new + 1
-    intact_new(home, run, fields, ready)
+    named[one.id] = true
+    intact_new(run, ready)
   end
 end
 if new == 0 then return answers end
 local at = now()
 fields.batch = batch
+begin_bundle(bundle, fields, plan, new)
+redis.call("HINCRBY", batch_key(home, batch), "active", new)
 for i, one in ipairs(runs) do
-  local run = run_key(home, one.id)
-  if answers[i] == "created" and redis.call("EXISTS", run) == 1 then answers[i] = "exists" end  -- named twice
   if answers[i] == "created" then
     fields.inputs, fields.beginning = one.inputs, one.beginning
-    create(home, run, one.id, bundle, fields, plan, ready, tasks_left, stamp, at)
+    create(home, run_key(home, one.id), one.id, fields, plan, ready, tasks_left, stamp, at)
     redis.call("ZADD", batch_runs_key(home, batch), one.number, one.id)
-    redis.call("HINCRBY", batch_key(home, batch), "active", 1)
   end
 end
 for _, k in ipairs({batch_key(home, batch), batch_runs_key(home, batch), batch_ended_key(home, batch)}) do redis.call("PERSIST", k) end

@@ -55,7 +55,7 @@ if redis.call("HSETNX", journal, step, value) == 1 then
     if said then
       append(run, seq, kind, "branch", name, "task", key, "parent", t[2] or 0, unpack(said))
     else
-      put(run, seq, in_short(kind), name, key, t[2] or 0, 0, 0, {model, agent, prompt_tokens, completion_tokens})
+      put(run, seq, in_short(kind), name, key, t[2] or 0, 0, 0, cjson.encode({model, agent, prompt_tokens, completion_tokens}))
     end
     also(of_run, "events", seq)
   end

@@ -16,13 +16,29 @@ from runner.core.ledger import STEP, AccountKey, Counters, Usage
 from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.expansion import Expansion
 from runner.journal.recorder import DoneStep
+from runner.providers.records import NewRun
 from runner.providers.redis import scripts
+from runner.providers.redis.batches import Batches
+from runner.providers.redis.envelope import DIRECT
 
 from .driver import QUEUE, Driver, plan_of
 
 GPT = AccountKey("model", "A", "gpt")
 THREE = plan_of("a", "b: a", "c: b")
 GROWS = Plan("a flow", (PlannedTask("a"),), grows={"name": "F", "methods": []})
+SHARED = (
+    "crew",
+    "adapter",
+    "bundle",
+    "module",
+    "attr",
+    "plan",
+    "queue",
+    "keep",
+    "checkpoint_on",
+    "max_checkpoints",
+    "envelope",
+)
 Act = Callable[[], object]
 
 
@@ -34,6 +50,16 @@ def once(driver: Driver, plan: Plan = THREE, *, first: str = "a", **options: str
 
 def accepted(driver: Driver, **options: str) -> Act:
     return lambda: driver.submit(THREE, **{"checkpoint_on": "", **options})
+
+
+def batched(driver: Driver, many: int) -> Act:
+    """So many runs of a bundle, submitted together."""
+    driver.runs.put_bundle("sha", b"packed")
+    driver.submit(THREE, "r-0", bundle="sha", checkpoint_on="")
+    fields = {**driver.redis.hgetall("runner:{p0}:run:r-0"), "envelope": DIRECT}
+    shared = {name: fields[name] for name in SHARED}
+    runs = [NewRun(f"r-{number}", number, "{}") for number in range(1, many + 1)]
+    return lambda: Batches(driver.redis).create("b-1", THREE, shared, runs)
 
 
 def claimed(driver: Driver, after: int = 0, **options: str) -> Act:
@@ -118,8 +144,10 @@ def pruned(driver: Driver) -> Act:
 
 
 COSTS: dict[str, tuple[Callable[[Driver], Act], int]] = {
-    "a run is accepted": (accepted, 22),
-    "a run that keeps checkpoints": (lambda d: accepted(d, checkpoint_on=",task_completed,"), 22),
+    "a run is accepted": (accepted, 19),
+    "a run that keeps checkpoints": (lambda d: accepted(d, checkpoint_on=",task_completed,"), 19),
+    "a run of a batch": (lambda d: batched(d, 1), 30),
+    "two runs of a batch": (lambda d: batched(d, 2), 44),
     "a claim": (claimed, 15),
     "a claim of a run that keeps checkpoints": (lambda d: claimed(d, checkpoint_on=",task_completed,"), 15),
     "the second claim of a branch": (lambda d: claimed(d, after=1), 15),
@@ -129,18 +157,18 @@ COSTS: dict[str, tuple[Callable[[Driver], Act], int]] = {
     "the same, where a job waits": (committed_beside_another, 22),
     "the last commit, whose process finds nothing": (
         lambda d: committed(d, plan_of("a"), process="p1", queue=QUEUE),
-        48,
+        41,
     ),
-    "the same, where a job waits for it": (lambda d: committed_beside_another(d, plan_of("a")), 61),
-    "the last commit, whose process takes from no queue": (lambda d: committed(d, plan_of("a"), process="p1"), 47),
-    "the last commit": (lambda d: committed(d, work=2), 47),
+    "the same, where a job waits for it": (lambda d: committed_beside_another(d, plan_of("a")), 54),
+    "the last commit, whose process takes from no queue": (lambda d: committed(d, plan_of("a"), process="p1"), 40),
+    "the last commit": (lambda d: committed(d, work=2), 40),
     "the last commit of a run that keeps checkpoints": (
         lambda d: committed(d, work=2, checkpoint_on=",task_completed,"),
-        51,
+        44,
     ),
     "a commit of many, of which nothing follows": (lambda d: committed(d, plan_of("a", "b")), 17),
-    "the last of a long run": (lambda d: ended(d, 300), 45),
-    "a task of a plan that grows by nothing": (grown, 49),
+    "the last of a long run": (lambda d: ended(d, 300), 38),
+    "a task of a plan that grows by nothing": (grown, 43),
     "the first step": (lambda d: recorded(d, replayed=0), 7),
     "the second step": (lambda d: recorded(d, before=1, replayed=0), 6),
     "a step that stands for others": (lambda d: recorded(d, before=1, replayed=0, entry=None), 5),

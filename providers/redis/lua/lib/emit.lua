@@ -2,10 +2,11 @@
 -- the sequence of the event in whose scope it happened, started that of the one it ends, cause that of the one that
 -- brought it about; 0 for none. How an entry is laid out says stream.py, which also gives in_short, and how many are kept.
 IN_SHORT
--- Put an entry into the stream. kind: in short where rest are the values alone of what such events have; else names, too.
+-- Put an entry into the stream. rest: "" or, as JSON, where kind is in short the values alone of what such events have; else
+-- names, too.
 local function put(run, seq, kind, branch, task, parent, started, cause, rest)
   redis.call("XADD", events_key(run), "*", "s", seq, "t", kind, "b", branch == "main" and "" or branch, "k", task,
-             "p", parent, "e", started, "c", cause, "r", #rest > 0 and cjson.encode(rest) or "")
+             "p", parent, "e", started, "c", cause, "r", rest)
   if seq % 100 == 0 then
     local tasks = tonumber(redis.call("HGET", run, "tasks") or "0")
     redis.call("XTRIM", events_key(run), "MAXLEN", "~", EVENTS_KEPT + EVENTS_PER_TASK * tasks)
@@ -35,6 +36,6 @@ local function append(run, seq, kind, ...)
     for i = 2, #rest, 2 do rest[i / 2] = rest[i] end
     for i = #rest, #rest / 2 + 1, -1 do rest[i] = nil end
   end
-  return put(run, seq, kind, branch, task, parent, started, cause, rest)
+  return put(run, seq, kind, branch, task, parent, started, cause, #rest > 0 and cjson.encode(rest) or "")
 end
 local function emit(run, kind, ...) return append(run, redis.call("HINCRBY", run, "events", 1), kind, ...) end

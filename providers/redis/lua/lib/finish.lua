@@ -19,17 +19,21 @@ local function leave_batch(home, batch, id, status, active, keep)
   if redis.call("HINCRBY", batch_key(home, batch), "active", active) > 0 then return end
   for _, k in ipairs({batch_key(home, batch), batch_runs_key(home, batch), batch_ended_key(home, batch)}) do redis.call("PEXPIRE", k, keep) end
 end
-local function finish(home, run, name, status, err, at)
+-- known: nil or, of a branch that runs, what the caller has read: "events", how many the run has, which this stores; and "done", its
+-- branches, if nothing is in flight on any, with "bundle", what intact_last returns.
+local function finish(home, run, name, status, err, at, known)
+  known = known or {}
   local r = redis.call("HMGET", run, "id", "keep", "bundle", "branch", "batch", "live", "events")
   local branch = branch_key(run, name)
-  local was = redis.call("HGET", branch, "status")
+  local was = known.events and "running" or redis.call("HGET", branch, "status")
   local ran = was == "running" or was == "waiting"
   redis.call("HSET", branch, "status", status, "error", err, "ended_at", at)
   local live, ended = (r[6] or 0) - (ran and 1 or 0), {}
   -- A run has the status of its current branch.
   if r[4] == name then ended = {"status", status, "error", err, "ended_at", at} end
+  if known.events then ended[#ended + 1] = "events"; ended[#ended + 1] = known.events end
   redis.call("HSET", run, "live", live, unpack(ended))
-  for _, task in ipairs(redis.call("SMEMBERS", open_key(branch))) do
+  for _, task in ipairs(known.done and {} or redis.call("SMEMBERS", open_key(branch))) do
     local state = redis.call("HGET", task_key(branch, task), "state")
     if state == "queued" or state == "delayed" then hold(home, run, name, task) end
   end
@@ -38,13 +42,13 @@ local function finish(home, run, name, status, err, at)
   -- A run of an older version may ask to be kept for longer than Redis can count.
   local keep = string.format("%.0f", math.min(tonumber(r[2]), 1e15))
   redis.call("ZADD", expiring_key(home), at + keep, r[1])
-  settle(run, tonumber(r[7] or 0))
+  settle(run, known.events or tonumber(r[7] or 0))
   if r[5] then leave_batch(home, r[5], r[1], redis.call("HGET", run, "status"), ran and -1 or 0, keep) end
-  each_key(run, function(k) redis.call("PEXPIRE", k, keep) end)
+  each_key(run, function(k) redis.call("PEXPIRE", k, keep) end, known.done)
   if r[3] == "" then return end
   -- The bundle outlives its last run as long as that run may still be resumed.
   local bundle = bundle_key(home, r[3])
-  local of = redis.call("HMGET", bundle, "needed_until", "active")
+  local of = known.bundle or redis.call("HMGET", bundle, "needed_until", "active")
   local needed = string.format("%.0f", math.max(of[1] or 0, at + keep))
   local active = math.max((of[2] or 0) - (ran and 1 or 0), 0)
   redis.call("HSET", bundle, "needed_until", needed, "active", active)

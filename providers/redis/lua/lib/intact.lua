@@ -52,12 +52,12 @@ local function intact_batch(home, batch)
   redis.call("ZCARD", batch_runs_key(home, batch))
   redis.call("XLEN", batch_ended_key(home, batch))
 end
--- A run of one branch, of which nothing is in flight any more, ends.
+-- A run of one branch, of which nothing is in flight any more, ends. Returns what finish.lua reads of its bundle.
 local function intact_last(home, bundle, batch)
   redis.call("ZCARD", active_key(home))
   redis.call("ZCARD", expiring_key(home))
-  redis.call("HLEN", bundle_key(home, bundle))
   if batch then intact_batch(home, batch) end
+  return redis.call("HMGET", bundle_key(home, bundle), "needed_until", "active")
 end
 -- live: of how many branches that run or wait at most the run is looked at as a whole: its keys get a lifetime, or lose it.
 local function intact_ends(home, run, live)

@@ -1,5 +1,6 @@
 -- Make a job runnable. It is indexed as queued; its message is pushed here if the broker is this Redis (the run is then
--- "direct"), else it waits in the outbox for a worker to send it. pool: the task's, if it is known here; of: the same of the run.
+-- "direct"), else it waits in the outbox for a worker to send it. pool: the task's, if it is known here; of: the same of the run, and
+-- how many it has sent then, where that is stored already.
 local function quoted(text) return string.sub(cjson.encode(text), 2, -2) end
 -- Whether messages are pushed here. A run of an older version has a whole envelope, of the same message.
 local function is_direct(direct, envelope) return direct or envelope ~= "" end
@@ -12,7 +13,7 @@ local function send(home, run, name, task, attempt, at, pool, of)
     return
   end
   local queue = queue_for(r[3], pool or redis.call("HGET", task_key(branch_key(run, name), task), "pool"))
-  local copy = redis.call("HINCRBY", run, "sends", 1)
+  local copy = r[6] or redis.call("HINCRBY", run, "sends", 1)
   local values = {RUN = r[1], BRANCH = quoted(name), TASK = quoted(task), CREW = quoted(r[4]), QUEUE = quoted(queue), ATTEMPT = attempt,
                   COPY = copy}
   -- A long branch name would stand in a message seven times: the job's id has its hash.
