@@ -26,13 +26,13 @@ from runner.testing import fleet as testing_fleet
 from .support import shares
 from .support.fork_server import ForkServer
 from .support.processor_time import ProcessorTime
+from .support.starts_nothing import StartsNothing
 
 TESTS = Path(__file__).parent
 QUICK = TESTS / "unit"  #: what the quick loop is, `pytest -m fast`
 IN_MEMORY = Path("/dev/shm")  #: where Linux has files that no disk holds
 SOAK = TESTS / "soak"  #: what is run only when asked for: the large sizes of what others hold small
 SERVED = {"shared_server", "own_server"}  #: fixtures that start something
-STARTED = ("os.fork", "os.exec", "os.posix_spawn", "subprocess.Popen", "socket.bind", "socket.connect")
 
 # Whatever the shell says, bytecode is kept: else each of hundreds of processes compiles all that it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -50,7 +50,6 @@ for _signum, _handler in (
         signal.signal(_signum, _handler)
 
 _is_quick = pytest.StashKey[bool]()
-_started: list[str] | None = None
 _imported = 0  #: modules that no collection looks through
 MANY = 20  #: as many more are worth looking through all that there is once
 
@@ -69,6 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # until all is collected: what is imported stays
     config.stash[_is_quick] = config.getoption("markexpr") == "fast"
     if config.stash[_is_quick]:
+        config.pluginmanager.register(StartsNothing())
         hypothesis.settings.register_profile("fast", max_examples=6)
         hypothesis.settings.load_profile("fast")
         if "TMPDIR" not in os.environ and os.access(IN_MEMORY, os.W_OK):
@@ -137,30 +137,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _is_of_the_quick(path: Path) -> bool:
     return path.is_relative_to(QUICK)
-
-
-def _hear(event: str, _: object) -> None:
-    if _started is not None and event.startswith(STARTED):
-        _started.append(event)
-
-
-@pytest.fixture(autouse=True, scope="session")
-def starts_are_heard(pytestconfig: pytest.Config) -> None:
-    """In the quick loop. In others threads of other tests may be at work; and an audit hook cannot be taken off."""
-    if pytestconfig.stash[_is_quick]:
-        sys.addaudithook(_hear)
-
-
-@pytest.fixture(autouse=True)
-def fast_starts_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A fast test that starts a process or opens a socket fails: it is to be marked as slow."""
-    global _started
-    _started = []
-    try:
-        yield
-        assert _started == [], "it is marked as fast"
-    finally:
-        _started = None
 
 
 def _not_at_us(send: Callable[[int, int], None]) -> Callable[[int, int], None]:

@@ -65,14 +65,15 @@ def sources(root: Path) -> list[tuple[str, ast.Module]]:
     ]
 
 
-def from_the_place(tree: ast.Module, wanted: set[str]) -> set[str]:
+@functools.cache
+def from_the_place(tree: ast.Module) -> frozenset[str]:
     """Names of ours that a file imports from there."""
     places = ("runner.providers.redis", "runner.providers.redis.connection", "runner.providers.redis.patience")
     found = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module in places]
-    return {alias.name for node in found for alias in node.names} & wanted
+    return frozenset(alias.name for node in found for alias in node.names)
 
 
-def calls(tree: ast.Module, imported: set[str]) -> Iterator[tuple[str, str]]:
+def calls(tree: ast.Module, imported: frozenset[str]) -> Iterator[tuple[str, str]]:
     """Calls of what is imported from there, or as ``connection.X`` or ``patience.X``: in which function, and X."""
 
     def walk(node: ast.AST, inside: str) -> Iterator[tuple[str, str]]:
@@ -95,7 +96,8 @@ def made(root: Path, *kinds: str) -> set[tuple[str, str]]:
     return {
         (name, function)
         for name, tree in sources(root)
-        for function, called in calls(tree, from_the_place(tree, {*kinds, *MODULES}))
+        if (imported := from_the_place(tree) & {*kinds, *MODULES})
+        for function, called in calls(tree, imported)
         if called in kinds
     }
 
@@ -113,7 +115,7 @@ def test_all_others_are_known_and_say_why_they_do_not(root: Path) -> None:
 
 
 def test_nobody_else_looks_at_the_errors_that_pass(root: Path) -> None:
-    imported = {name for name, tree in sources(root) if from_the_place(tree, TRANSIENT)}
+    imported = {name for name, tree in sources(root) if from_the_place(tree) & TRANSIENT}
     assert imported | {name for name, _ in made(root, *TRANSIENT)} == CATCHING
 
 
@@ -133,4 +135,4 @@ def test_redis_itself_is_opened_in_one_file(root: Path) -> None:
 def test_nothing_on_the_path_of_a_task_asks_for_another_connection(root: Path, folder: str) -> None:
     files = [tree for name, tree in sources(root) if name.startswith(folder)]
     assert files
-    assert not any(from_the_place(tree, {"connect"}) for tree in files)
+    assert not any(from_the_place(tree) & {"connect"} for tree in files)

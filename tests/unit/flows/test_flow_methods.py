@@ -42,6 +42,21 @@ def test_outputs_go_to_who_takes_them_and_the_last_one_is_the_result():
     assert flow.completed_methods == {"begin", "takes", "takes_not"}
 
 
+def test_what_no_store_could_hold_goes_from_inputs_to_a_method_and_on():
+    lock = threading.Lock()
+
+    class F(Flow[dict]):
+        @start()
+        def takes(self):
+            return self.state["lock"]
+
+        @listen(takes)
+        def hands_on(self, found):
+            return found
+
+    assert F().kickoff({"lock": lock}) is lock
+
+
 def test_coroutine_methods_and_plain_ones_mix():
     class F(Flow[dict]):
         @start()
