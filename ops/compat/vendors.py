@@ -108,7 +108,8 @@ def _of_gemini(asked: dict[str, Any]) -> dict[str, Any]:
     used = any("functionResponse" in part for content in asked["contents"] for part in content["parts"])
     part: dict[str, Any] = {"text": "It is done."}
     if offered and not used:
-        schema = offered[0].get("parameters") or offered[0].get("parametersJsonSchema") or {"type": "object"}
+        names = ("parameters", "parametersJsonSchema", "parameters_json_schema")
+        schema = next((offered[0][name] for name in names if name in offered[0]), {"type": "object"})
         part = {"functionCall": {"name": offered[0]["name"], "args": filled(schema)}}
     content = {"role": "model", "parts": [part]}
     usage = {"promptTokenCount": 9, "candidatesTokenCount": 3, "totalTokenCount": 12}

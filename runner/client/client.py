@@ -313,7 +313,7 @@ class Client:
                 raise Conflict(f"run {run_id} is awaiting {len(asked)} answers: choose one with --task: {names}")
             question = asked[0]
             said = verdict(text, approve, reject, question.labels, question.about)
-            if question.labels and said.strip() and not question.about.get("has_model"):
+            if question.labels and not said.label and said.strip() and not question.about.get("has_model"):
                 choose(said, question.labels, default=question.about.get("default_outcome"))
             found = runs.answer(run_id, name, question, said.dump())
             if found == "answered":

@@ -44,11 +44,11 @@ def _meet(requirement: Any) -> None:
     """Ask a person what a tool waits for: their consent, values for its arguments, a choice, or what it gives."""
     tool = requirement.tool_execution
     if requirement.needs_confirmation:
-        approved, reason = decide(tool.tool_name, tool.tool_args)
-        if approved:
+        decision = decide(tool.tool_name, tool.tool_args)
+        if decision.approved:
             requirement.confirm()
         else:
-            requirement.reject(reason or None)
+            requirement.reject(decision.reason or None)
     if requirement.needs_user_input:
         fields = [field for field in requirement.user_input_schema if field.value is None]
         given = {}

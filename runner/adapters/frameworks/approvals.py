@@ -17,21 +17,33 @@ APPROVE, REJECT = "approve", "reject"
 
 
 class Decision(NamedTuple):
-    """What a person decided of one use of a tool; ``reason`` is why not, "" where they gave none."""
+    """What a person decided of one use of a tool; ``reason`` is why not, "" where they gave none; ``given`` what they
+    gave with their consent, where the tool wants something."""
 
     approved: bool
     reason: str = ""
+    given: Any = None
 
 
-def decide(tool: str, arguments: Any) -> Decision:
-    """Ask whether a tool may be used with these arguments, a mapping or its JSON.
+def decide(tool: str, arguments: Any, wanted: Any = None) -> Decision:
+    """Ask whether a tool may be used with these arguments, a mapping or its JSON; and for what it ``wanted``, in this
+    form: who answers in JSON consents, and gives that.
 
     Raises `InputRequired` until a person has decided: whoever calls this lets it pass.
     """
-    answer = _ask(f"May it use {tool}({_shown(arguments)})?", {"emit": [APPROVE, REJECT], "tool": tool})
+    question = f"May it use {tool}({_shown(arguments)})?"
+    if wanted is not None:
+        question += f" And with what, for {_shown(wanted)}?"
+    about: dict[str, Any] = {"emit": [APPROVE, REJECT], "tool": tool}
+    answer = _ask(question, about if wanted is None else {**about, "default_outcome": REJECT})
+    if wanted is not None:
+        with contextlib.suppress(ValueError):
+            return Decision(approved=True, given=json.loads(answer))
+    from runner.flows.feedback import choose
+
     label, _, reason = answer.partition(":")
-    if label.strip().casefold() == APPROVE:
-        return Decision(approved=True)
+    if label.strip().casefold() != REJECT and choose(answer, about["emit"], default=REJECT) == APPROVE:
+        return Decision(approved=True, given=wanted)
     return Decision(approved=False, reason=reason.strip())
 
 

@@ -1,15 +1,14 @@
 """Agents of Google's Agent Development Kit."""
 
+import functools
 import inspect
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from runner.adapters.frameworks.approvals import decide
+from runner.adapters.frameworks.approvals import ask, decide, elsewhere
 from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers
 from runner.journal.tool_uses import Use, record_uses
-
-_ASKS = "adk_request_confirmation"  #: the function that it calls for a person
 
 
 class GoogleADK(AgentFramework):
@@ -20,42 +19,87 @@ class GoogleADK(AgentFramework):
     runs = ("google.adk.runners:Runner.run", "google.adk.runners:Runner.run_async")
 
     def is_agent(self, thing: object) -> bool:
-        """An agent of any kind."""
-        return isinstance(thing, import_module("google.adk.agents").BaseAgent)
+        """An agent of any kind, a workflow, an app of one of them."""
+        return isinstance(thing, (import_module("google.adk.agents").BaseAgent, *self._others().values()))
 
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
-        """The text of its final response."""
+        """The text of its final response; what a workflow gives that ends with none. As ``adk run`` does, it goes on
+        with an answer to each call that is long-running."""
         types = import_module("google.genai.types")
-        runner = import_module("google.adk.runners").InMemoryRunner(agent=agent)
+        kind = next((name for name, of in self._others().items() if isinstance(agent, of)), "agent")
+        runner = import_module("google.adk.runners").InMemoryRunner(**{kind: agent})
         session = await runner.session_service.create_session(app_name=runner.app_name, user_id="runner")
-        said = types.Part(text=str(inputs[PROMPT]))
-        answer, asked = "", [said]
-        while asked:
-            events = [
-                event
-                async for event in runner.run_async(
-                    user_id="runner", session_id=session.id, new_message=types.Content(role="user", parts=asked)
+        answer: Any = ""
+        asked: dict[str, Any] = {}
+        said, resumed = [types.Part(text=str(inputs[PROMPT]))], dict[str, str]()
+        while said:
+            message, asked = types.Content(role="user", parts=said), {}
+            async for event in runner.run_async(
+                user_id="runner", session_id=session.id, new_message=message, **resumed
+            ):
+                waiting = event.long_running_tool_ids or ()
+                asked |= {call.id: call for call in event.get_function_calls() if call.id in waiting}
+                resumed = {"invocation_id": event.invocation_id}
+                answer = _given(event) or answer
+            said = [
+                types.Part(
+                    function_response=types.FunctionResponse(id=call.id, name=call.name, response=_answered(call))
                 )
-            ]
-            for event in events:
-                if event.is_final_response() and event.content and event.content.parts:
-                    answer = "".join(part.text or "" for part in event.content.parts) or answer
-            asked = [
-                _decided(types, call) for event in events for call in event.get_function_calls() if call.name == _ASKS
+                for call in asked.values()
             ]
         return as_output(answer)
 
+    def _others(self) -> dict[str, Any]:
+        """What is run beside agents, by what a runner calls it."""
+        return {"app": self.loaded("google.adk.apps", "App"), "node": self.loaded("google.adk.workflow", "Workflow")}
+
+    def parts(self, agent: Any) -> list[Any]:
+        """Those of an app: its root."""
+        return [agent.root_agent] if isinstance(agent, self._others()["app"]) else super().parts(agent)
+
     def record_uses(self) -> None:
         """Where a tool runs its function."""
-        record_uses(import_module("google.adk.tools").FunctionTool, "run_async", _about)
+        owner = import_module("google.adk.tools").FunctionTool
+        if not hasattr(owner.run_async, "records_uses"):
+            record_uses(owner, "run_async", _about)
+            setattr(owner, "run_async", _asking_by_its_id(owner.run_async))  # noqa: B010 - as everywhere
 
 
-def _decided(types: Any, call: Any) -> Any:
-    """A person's decision of a tool that needs to be confirmed, as ADK wants to be told."""
-    original = call.args.get("originalFunctionCall") or {}
-    approved, _ = decide(original.get("name", ""), original.get("args"))
-    response = types.FunctionResponse(id=call.id, name=call.name, response={"confirmed": approved})
-    return types.Part(function_response=response)
+def _asking_by_its_id(run: Any) -> Any:
+    """What a tool asks of a person is known by the id of its call: that of now, where a use is replayed. ADK makes ids
+    up where the model's answer has none."""
+
+    @functools.wraps(run)
+    async def run_async(self: Any, *, args: dict[str, Any], tool_context: Any) -> Any:
+        given = await run(self, args=args, tool_context=tool_context)
+        actions, now = tool_context.actions, tool_context.function_call_id
+        for asked in (actions.requested_tool_confirmations, actions.requested_auth_configs):
+            for before in [one for one in asked if one != now]:
+                asked[now] = asked.pop(before)
+        return given
+
+    return run_async
+
+
+def _given(event: Any) -> Any:
+    """What an event ends with, if it does: text, or what a node of a workflow gives."""
+    parts = event.content.parts if event.is_final_response() and event.content else None
+    return "".join(part.text or "" for part in parts or ()) or getattr(event, "output", None)
+
+
+def _answered(call: Any) -> dict[str, Any]:
+    """What a person answers to a call that waits for them, as ADK wants to be told."""
+    about = call.args or {}
+    if call.name == "adk_request_confirmation":
+        original, template = about.get("originalFunctionCall") or {}, about.get("toolConfirmation") or {}
+        decision = decide(original.get("name", ""), original.get("args"), template.get("payload"))
+        return {"confirmed": decision.approved, "payload": decision.given}
+    if call.name == "adk_request_input":
+        known = {name: one for name, one in about.items() if one is not None and name != "interruptId"}
+        answer = ask(known if known.keys() - {"message"} else known.get("message", "Input requested"))
+    else:
+        answer = ask(elsewhere(call.name, about))
+    return answer if isinstance(answer, dict) else {"result": answer}
 
 
 def _about(tool: Any, *, args: dict[str, Any], tool_context: Any) -> Use | None:

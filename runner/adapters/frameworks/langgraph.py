@@ -100,7 +100,7 @@ def _answer(asked: Any) -> Any:
 
 
 def _decision(use: Mapping[str, Any]) -> dict[str, str]:
-    approved, reason = decide(use["name"], use["args"])
+    approved, reason, _ = decide(use["name"], use["args"])
     return {"type": APPROVE} if approved else {"type": REJECT, **({"message": reason} if reason else {})}
 
 
