@@ -23,8 +23,8 @@ class GoogleADK(AgentFramework):
         return isinstance(thing, (import_module("google.adk.agents").BaseAgent, *self._others().values()))
 
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
-        """The text of its final response; what a workflow gives that ends with none. As ``adk run`` does, it goes on
-        with an answer to each call that is long-running."""
+        """The text of its final response; what a workflow gives that ends with none. Each long-running call is answered
+        by a person, as ``adk run`` does it."""
         types = import_module("google.genai.types")
         kind = next((name for name, of in self._others().items() if isinstance(agent, of)), "agent")
         runner = import_module("google.adk.runners").InMemoryRunner(**{kind: agent})

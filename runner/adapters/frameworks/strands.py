@@ -30,11 +30,11 @@ class Strands(AgentFramework):
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
         """Its answer, as a model where it is asked for one; of several, those of each by its name."""
         answer = await agent.invoke_async(inputs[PROMPT])
-        if not isinstance(agent, import_module("strands").Agent):
-            return as_output({name: str(one.result).rstrip("\n") for name, one in sorted(answer.results.items())})
         while interrupts := getattr(answer, "interrupts", None):
             answers = [{"interruptId": one.id, "response": ask(_question(one))} for one in interrupts]
             answer = await agent.invoke_async([{"interruptResponse": one} for one in answers])
+        if not isinstance(agent, import_module("strands").Agent):
+            return as_output({name: str(one.result).rstrip("\n") for name, one in sorted(answer.results.items())})
         found = getattr(answer, "structured_output", None)
         return as_output(found if found is not None else str(answer).rstrip("\n"))
 

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
+from importlib import import_module
 from typing import Any, TextIO
 
 from runner.adapters.frameworks.approvals import ask_text
@@ -54,9 +55,32 @@ def attach(*, last_line: bool = False) -> Printed:
             sys.stdout = _Stdout(sys.stdout)
         if not isinstance(sys.stdin, _Stdin):
             sys.stdin = _Stdin(sys.stdin)
+        _ask_for_prompts(sys.modules.get("prompt_toolkit.shortcuts.prompt"))
     printed = Printed(last_line=last_line)
     _printed.set(printed)
     return printed
+
+
+def _ask_for_prompts(module: Any) -> None:
+    """The prompts of prompt_toolkit: they want keys, where others read lines."""
+    owner = getattr(module, "PromptSession", None)
+    if owner is None or hasattr(owner.prompt, "asks_a_person"):
+        return
+    plain = import_module("prompt_toolkit.formatted_text").to_plain_text
+
+    def question(session: Any, message: Any) -> str:
+        return str(plain(session.message if message is None else message)).strip() or "input()"
+
+    def prompt(session: Any, message: Any = None, **how: Any) -> Any:
+        return ask_text(question(session, message)) if current_journal() else alone(session, message, **how)
+
+    async def prompt_async(session: Any, message: Any = None, **how: Any) -> Any:
+        return ask_text(question(session, message)) if current_journal() else await awaited(session, message, **how)
+
+    alone, awaited = owner.prompt, owner.prompt_async
+    prompt.asks_a_person = True  # type: ignore[attr-defined]
+    for asking in (prompt, prompt_async):
+        setattr(owner, asking.__name__, asking)
 
 
 class _Stdout:
