@@ -77,6 +77,7 @@ class Journal(Turns):
         self.files: StepFiles | NoFiles = NO_FILES
         self.calls, self._over = 0, False
         self.asked: InputRequired | None = None  # what was raised because a person has not answered yet
+        self.ends_when_asked = False  # nothing more is begun then: a framework may have taken it for a tool's failure
 
     @functools.cached_property
     def _calls(self) -> CallSlots:
@@ -378,6 +379,8 @@ class Journal(Turns):
         """Count it as begun, if it counts. A call of a model stands for the steps around it."""
         if frame.entry is None:
             return
+        if self.asked is not None:
+            self._refuse_if_asked(self.asked)
         supersedes = supersede(frame.outer) if frame.entry.kind == "model" else []
         if self._is_writing:
             self._together.add(BegunStep(frame.entry, supersedes, intent_only))
@@ -393,6 +396,8 @@ class Journal(Turns):
 
     async def enter_call(self, frame: Frame) -> None:
         """The same of a call that a coroutine intends, together with those of others."""
+        if self.asked is not None:
+            self._refuse_if_asked(self.asked)
         if self._has_company() and frame.entry is not None:
             await self._together.aadd(BegunStep(frame.entry, supersede(frame.outer), intent_only=True))
         else:
@@ -485,6 +490,10 @@ class Journal(Turns):
     def _refuse_if_over(self) -> None:
         if self._over:
             raise self.cancel_scope.stopping or Interrupted("the task is over")
+
+    def _refuse_if_asked(self, asked: InputRequired) -> None:
+        if self.ends_when_asked:
+            raise InputRequired(asked.step, asked.question, asked.about)
 
     def drop_frame(self, frame: Frame, watch: StepObserver | None, error: BaseException) -> None:
         """It raised. A stop drops nothing from the store: whether the step was done is in doubt."""

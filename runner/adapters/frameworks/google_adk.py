@@ -62,7 +62,7 @@ class GoogleADK(AgentFramework):
         owner = import_module("google.adk.tools").FunctionTool
         if not hasattr(owner.run_async, "records_uses"):
             record_uses(owner, "run_async", _about)
-            setattr(owner, "run_async", _asking_by_its_id(owner.run_async))  # noqa: B010 - as everywhere
+            setattr(owner, "run_async", _asking_by_its_id(owner.run_async))  # noqa: B010 - a house test finds it by this
 
 
 def _asking_by_its_id(run: Any) -> Any:

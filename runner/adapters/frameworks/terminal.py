@@ -48,14 +48,15 @@ _printed: ContextVar[Printed | None] = ContextVar("runner_program_printed", defa
 def attach(*, last_line: bool = False) -> Printed:
     """From here on what this context prints is kept here, and printed as it is; what it reads a person is asked.
 
-    With ``last_line`` only what a question may be is kept.
+    With ``last_line`` only what a question may be is kept. Once it has asked, the task around it begins nothing more.
     """
+    if (found := current_journal()) is not None:
+        found[0].ends_when_asked = True
     with _lock:
         if not isinstance(sys.stdout, _Stdout):
             sys.stdout = _Stdout(sys.stdout)
         if not isinstance(sys.stdin, _Stdin):
             sys.stdin = _Stdin(sys.stdin)
-        _ask_for_prompts(sys.modules.get("prompt_toolkit.shortcuts.prompt"))
     printed = Printed(last_line=last_line)
     _printed.set(printed)
     return printed
@@ -78,7 +79,7 @@ def _ask_for_prompts(module: Any) -> None:
         return ask_text(question(session, message)) if current_journal() else await awaited(session, message, **how)
 
     alone, awaited = owner.prompt, owner.prompt_async
-    prompt.asks_a_person = True  # type: ignore[attr-defined]
+    prompt.asks_a_person = True  # type: ignore[attr-defined]  # as functools.wraps marks a function
     for asking in (prompt, prompt_async):
         setattr(owner, asking.__name__, asking)
 
@@ -120,6 +121,8 @@ class _Stdin:
 
     def fileno(self) -> int:
         """None, so that it is asked for lines. Raises `io.UnsupportedOperation`."""
+        # Who looks for keys begins here: prompt_toolkit does, as a session of prompts is made.
+        _ask_for_prompts(sys.modules.get("prompt_toolkit.shortcuts.prompt"))
         raise io.UnsupportedOperation("fileno")
 
     def __getattr__(self, name: str) -> Any:

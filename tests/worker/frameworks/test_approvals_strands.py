@@ -64,6 +64,41 @@ def test_what_an_agent_of_a_graph_asks_is_asked(fleet: Any, client: Client, tmp_
         assert [one.results for one in models.log] == [[], ["paid 5: yes"], []]
 
 
+INPUT = """
+from strands import Agent, tool
+from strands.models.openai import OpenAIModel
+
+
+@tool
+def pay(amount: int) -> str:
+    return "paid: " + input(f"Pay {{amount}}? ")
+
+
+model = OpenAIModel(client_args={{"base_url": {url!r}, "api_key": "sk-secret"}}, model_id="gpt-4o-mini")
+agent = Agent(model=model, tools=[pay], callback_handler=None)
+"""
+
+
+@needs("strands")
+def test_a_tool_that_reads_a_line_costs_no_call_until_it_is_answered(
+    fleet: Any, client: Client, tmp_path: Path
+) -> None:
+    # Given an agent whose tool asks, in a framework that tells its model of all that a tool raises
+    def pays(request: Any) -> Answer:
+        return Answer(f"told: {request.results[0]}") if request.results else Answer(calls=[Call("pay", {"amount": 5})])
+
+    (file := tmp_path / "agent.py").touch()
+    with ModelServer(pays) as models:
+        file.write_text(INPUT.format(url=models.url))
+        fleet.start("--concurrency", "1", "--pool", "prefork")
+        waiting = client.submit(file, {"prompt": "Pay."}).wait(150)
+        # Then the model has been asked once when a person is
+        assert [one.message for one in waiting.asked] == ["Pay 5?"], waiting.error
+        assert models.requests == 1
+        result = client.answer(waiting.run_id, "yes").wait(150)
+        assert (result.outputs, models.requests) == ({"agent": "told: paid: yes"}, 2), result.error
+
+
 @needs("prompt_toolkit")
 def test_what_a_prompt_that_wants_keys_asks_is_asked(fleet: Any, client: Client, tmp_path: Path) -> None:
     (file := tmp_path / "script.py").write_text(PROMPT)
