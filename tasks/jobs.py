@@ -16,7 +16,7 @@ from celery.concurrency.base import BasePool
 from celery.exceptions import Retry as CeleryRetry
 from celery.signals import task_postrun, task_prerun, task_success, worker_process_init
 
-from runner.bundles import relative_paths
+from runner.bundles import own_logging, relative_paths
 from runner.core import waiting
 from runner.core.jobs import Claim, Job, Refusal
 from runner.core.redaction import redact
@@ -186,6 +186,7 @@ def share() -> None:
     OUT = task_marks.share_sent(os.environ["RUNNER_WORKER_ID"], identity(state_url()))
     task_marks.share(int(os.environ.get("RUNNER_CONCURRENCY", "2")))
     observers.installed()  # what each of its children would look for, and make, for itself
+    own_logging.of_worker()
     for name in scripts.names():
         scripts.load(name)
 

@@ -73,6 +73,13 @@ class Pool(AsynPool):
         gc.freeze()  # it stays: a collector that walked through it in a child would give that a copy of it all
         super().__init__(*args, **kwargs)
 
+    def Process(self, *args: Any, **kwargs: Any) -> Any:
+        """A child, which is about to be forked."""
+        process = super().Process(*args, **kwargs)
+        if self._ctx.get_start_method() == "fork":  # else it is sent to an interpreter
+            pass_over_loggers(process)
+        return process
+
     def create_result_handler(self) -> Any:
         """The one who hears what children tell."""
         handler = super().create_result_handler()
@@ -93,6 +100,27 @@ class Pool(AsynPool):
         """
         await_end(proc.pid)
         super()._event_process_exit(hub, proc)
+
+
+def pass_over_loggers(process: Any) -> None:
+    """Have billiard not go through all loggers as a child begins, to give each of their handlers a new lock.
+
+    Python itself gives them that with the fork. Libraries have hundreds of loggers, and a child copies the page of
+    memory on which one lies that it looks at.
+    """
+    manager, bootstrap, run = logging.root.manager, process._bootstrap, process.run
+
+    def begin() -> Any:
+        loggers, manager.loggerDict = manager.loggerDict, {}
+
+        def run_with_loggers() -> Any:
+            manager.loggerDict = loggers
+            return run()
+
+        process.run = run_with_loggers
+        return bootstrap()
+
+    process._bootstrap = begin
 
 
 def _reserve_shared_memory() -> None:

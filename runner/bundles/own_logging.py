@@ -5,6 +5,7 @@ task adds.
 """
 
 import contextlib
+import functools
 import logging
 import os
 import sys
@@ -33,16 +34,17 @@ class _LastResort(logging.Handler):
             one.handle(record)
 
 
-def begin() -> Callable[[], None]:
+def begin(*, last: bool = False) -> Callable[[], None]:
     """From here on a process that does one task at a time has the root logger that Python begins with.
 
     What is logged to the standard error goes to the log of the worker, without secrets. Returns what undoes it, and
-    whatever the task changes of the process's logging meanwhile, which raises nothing.
+    whatever the task changes of the process's logging meanwhile, which raises nothing. Where the task is the process's
+    ``last``, loggers of libraries stay as it leaves them; its handlers are closed all the same.
     """
-    root, restore = logging.getLogger(), _restoring()
+    root, restore = logging.getLogger(), _restoring(of_worker if last else _loggers)
     level, handlers = root.level, root.handlers
     for one in map(logging.getLogger, WORKERS):
-        one.setLevel(one.getEffectiveLevel())
+        one.level = one.getEffectiveLevel()  # what loggers remember of their levels holds: `setLevel` looks at them all
         one.handlers, one.propagate = one.handlers + handlers, False
     root.handlers = []
     logging.lastResort = _LastResort(handlers, level)
@@ -61,14 +63,14 @@ def begin() -> Callable[[], None]:
     return undo
 
 
-def _restoring() -> Callable[[], Iterable[logging.Handler]]:
+def _restoring(find: Callable[[], Sequence[logging.Logger]]) -> Callable[[], Iterable[logging.Handler]]:
     """What puts the process's logging back as it is now, and returns the handlers that were added meanwhile.
 
+    Of loggers that ``find`` does not give it restores nothing.
     What an installed library says of its own loggers as it is imported stays: it is imported once for all tasks.
     """
-    before = {
-        one: (list(one.handlers), list(one.filters), one.level, one.propagate, one.disabled) for one in _loggers()
-    }
+    before = {one: (list(one.handlers), list(one.filters), one.level, one.propagate, one.disabled) for one in find()}
+    there = None if find is _loggers else {id(one): one for one in _handlers()}
     last, disabled, raises = logging.lastResort, logging.root.manager.disable, logging.raiseExceptions
     factory, kind, own_kind = logging.getLogRecordFactory(), logging.getLoggerClass(), logging.root.manager.loggerClass
     warns = getattr(logging, "_warnings_showwarning", None) is not None
@@ -76,8 +78,9 @@ def _restoring() -> Callable[[], Iterable[logging.Handler]]:
 
     def restore() -> Iterable[logging.Handler]:
         end()
-        made = [one for one in _loggers() if one not in before]
+        made = [one for one in find() if one not in before]
         added = {id(handler): handler for one in [*before, *made] for handler in one.handlers}
+        levels = [] if find is _loggers else _levels([*before, *made])
         for one in made:  # they stay, as modules hold them
             handlers, level = imported.get(one, ([], logging.NOTSET))
             one.handlers, one.filters, one.level = list(handlers), [], level
@@ -90,7 +93,11 @@ def _restoring() -> Callable[[], Iterable[logging.Handler]]:
         logging.setLogRecordFactory(factory)
         logging.setLoggerClass(kind)
         logging.captureWarnings(warns)
-        logging.disable(disabled)  # after the levels: what loggers remember of them is forgotten
+        logging.root.manager.disable = disabled
+        if find is _loggers or levels != _levels([*before, *made]):
+            logging.disable(disabled)  # after the levels: what loggers remember of them is forgotten
+        if there is not None:
+            return [one for one in reversed(_handlers()) if id(one) not in there]
         kept = {id(handler) for one in [*before, *made] for handler in one.handlers}
         return [handler for key, handler in added.items() if key not in kept]
 
@@ -130,9 +137,25 @@ def _is_import(frame: FrameType | None, folder: str) -> bool:
     return False
 
 
+@functools.cache
+def of_worker() -> Sequence[logging.Logger]:
+    """The loggers whose lines are the worker's, looked for once, best where processes are forked from: libraries have
+    hundreds of loggers, and a forked process copies a page of memory for each that it looks at."""
+    return [one for one in _loggers() if one.name.partition(".")[0] in ("root", *WORKERS)]
+
+
 def _loggers() -> list[logging.Logger]:
     known = list(logging.root.manager.loggerDict.values())  # at once: other threads may add to it
     return [logging.root] + [one for one in known if isinstance(one, logging.Logger)]
+
+
+def _levels(loggers: Iterable[logging.Logger]) -> list[int]:
+    return [logging.root.manager.disable, *(one.getEffectiveLevel() for one in loggers)]
+
+
+def _handlers() -> list[logging.Handler]:
+    """All of the process, as Python closes them at its end."""
+    return [one for made in list(logging._handlerList) if (one := made()) is not None]  # type: ignore[attr-defined]  # typeshed has none
 
 
 def _format(handler: "logging.StreamHandler[Any]", record: logging.LogRecord) -> str:

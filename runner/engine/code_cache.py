@@ -237,7 +237,7 @@ class AttemptFolder:
         copy = self._work.folder if self._is_copy else None
         if copy is not None:
             os.chdir(copy)
-            self._ends = own_logging.begin()
+            self._ends = own_logging.begin(last=adapters.is_disposable(self._claim.adapter))
         else:
             self._refused = relative_paths.refuse()
         task_files.current.set(

@@ -9,7 +9,7 @@ import logging.handlers
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -39,12 +39,13 @@ def worker_log() -> Iterator[io.StringIO]:
             ours.setLevel(logging.NOTSET)
 
 
-def test_basic_config_is_the_author_s_while_his_task_is_at_work() -> None:
+@pytest.mark.parametrize("last", [False, True])
+def test_basic_config_is_the_author_s_while_his_task_is_at_work(last: bool) -> None:
     with worker_log() as log:
         root = logging.getLogger()
         handlers = list(root.handlers)
         for _ in range(2):  # one task after another
-            undo = own_logging.begin()
+            undo = own_logging.begin(last=last)
             logging.basicConfig(level=logging.DEBUG, format="MINE %(message)s")
             logging.getLogger("mine").debug("asked with %s", KEY)
             logging.getLogger("runner.tasks").info("beat")
@@ -68,17 +69,19 @@ def test_where_nothing_is_set_up_warnings_are_in_the_worker_s_log() -> None:
         assert log.getvalue().splitlines() == ["WORKER slow, with ***"]
 
 
-def test_what_replaces_all_logging_takes_nothing_from_the_worker(tmp_path: Path) -> None:
+@pytest.mark.parametrize("last", [False, True])
+def test_what_replaces_all_logging_takes_nothing_from_the_worker(last: bool, tmp_path: Path) -> None:
     with worker_log() as log:
         ours = logging.getLogger("runner.tasks")
-        undo = own_logging.begin()
+        undo = own_logging.begin(last=last)
         file = {"class": "logging.FileHandler", "filename": str(tmp_path / "agent.log")}
         logging.config.dictConfig(
             {"version": 1, "handlers": {"file": file}, "root": {"handlers": ["file"], "level": "INFO"}}
         )
-        logging.getLogger("mine.new").info("asked with %s", KEY)
+        logging.getLogger(f"mine.new.{last}").info("asked with %s", KEY)
         logging.basicConfig(force=True, stream=sys.stderr, format="MINE %(message)s")
-        logging.getLogger("mine.new").warning("slow")
+        logging.getLogger(f"mine.new.{last}").warning("slow")
+        logging.disable(logging.CRITICAL)
         undo()
         ours.info("ended")
         assert (tmp_path / "agent.log").read_text() == f"asked with {KEY}\n"
@@ -168,9 +171,10 @@ def test_nothing_that_a_task_says_of_logging_holds_for_the_next_and_a_handler_th
         logging.getLogger("own_logging.known").removeHandler(own)
 
 
-def test_what_a_handler_kept_until_it_closes_is_written_without_secrets() -> None:
+@pytest.mark.parametrize("last", [False, True])
+def test_what_a_handler_kept_until_it_closes_is_written_without_secrets(last: bool) -> None:
     with worker_log() as log:
-        undo = own_logging.begin()
+        undo = own_logging.begin(last=last)
         target = logging.StreamHandler()
         logging.getLogger("own_logging.late").addHandler(logging.handlers.MemoryHandler(100, target=target))
         logging.getLogger("own_logging.late").warning("asked with %s", KEY)
@@ -209,3 +213,35 @@ def test_what_a_library_says_of_its_loggers_as_it_is_imported_stays_for_it_is_im
         undo()
         assert log.getvalue().splitlines() == ["of the next"]
         assert (library.propagate, added.lines, added.closed) == (False, [], 1)
+
+
+class Seen(logging.Logger):
+    """Counts what is asked of it: a forked process has a page of memory copied for each logger that it looks at."""
+
+    def __getattribute__(self, name: str) -> Any:
+        vars(Seen)["asked"].append(name)
+        return super().__getattribute__(name)
+
+    asked: ClassVar[list[str]] = []
+
+
+def test_a_process_that_ends_looks_at_no_logger_of_a_library_and_closes_the_handlers_of_all() -> None:
+    known = logging.root.manager.loggerDict
+    with worker_log() as log:
+        known["own_logging.library"] = Seen("own_logging.library")
+        try:
+            for last in (True, False):
+                Seen.asked.clear()
+                undo = own_logging.begin(last=last)
+                (mine := logging.getLogger("own_logging.mine")).addHandler(kept := Kept())
+                logging.getLogger().addHandler(logging.NullHandler())
+                mine.warning("slow")
+                undo()
+                assert bool(Seen.asked) is not last
+                assert (kept.lines, kept.closed) == (["slow"], 1)
+        finally:
+            del known["own_logging.library"]
+        assert log.getvalue() == ""
+        logging.getLogger("runner.tasks").info("ended")
+        assert log.getvalue() == "WORKER ended\n"
+        mine.handlers.clear()
