@@ -41,7 +41,10 @@ def __getattr__(name: str) -> Any:
             found = import_module(f"runner.events.{module}")
             if name in getattr(found, "__all__", vars(found)):
                 return getattr(found, name)
-    if name.endswith("Event") and (named := import_module("runner.events.named").named_event(name)) is not None:
+    if (
+        name.endswith(("Event", "EventBase"))
+        and (named := import_module("runner.events.named").named_event(name)) is not None
+    ):
         return named
     if name == EVENT_BUS:
         return import_module("runner.events.bus").event_bus

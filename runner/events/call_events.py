@@ -16,12 +16,14 @@ class _CallEvent(KnownEvent):
 # -- models
 
 
-class _LLMEvent(_CallEvent):
+class LLMEventBase(_CallEvent):
+    """What the events of a call of a model have in common."""
+
     model: str | None = None
     call_id: str | None = None
 
 
-class LLMCallStartedEvent(_LLMEvent):
+class LLMCallStartedEvent(LLMEventBase):
     """A model is about to be asked."""
 
     type: Literal["llm_call_started"] = "llm_call_started"
@@ -31,7 +33,7 @@ class LLMCallStartedEvent(_LLMEvent):
     available_functions: Payload = None
 
 
-class LLMCallCompletedEvent(_LLMEvent):
+class LLMCallCompletedEvent(LLMEventBase):
     """A model answered."""
 
     type: Literal["llm_call_completed"] = "llm_call_completed"
@@ -42,7 +44,7 @@ class LLMCallCompletedEvent(_LLMEvent):
     replayed: bool = False
 
 
-class LLMCallFailedEvent(_LLMEvent):
+class LLMCallFailedEvent(LLMEventBase):
     """A model did not answer."""
 
     type: Literal["llm_call_failed"] = "llm_call_failed"
@@ -50,7 +52,7 @@ class LLMCallFailedEvent(_LLMEvent):
     error: ErrorText = Field(default="", exclude=True)
 
 
-class CallDivergedEvent(_LLMEvent):
+class CallDivergedEvent(LLMEventBase):
     """A model is asked something else than was recorded at this place: call n of the task, or of the step around it."""
 
     type: Literal["call_diverged"] = "call_diverged"
@@ -74,7 +76,7 @@ class ToolCall(BaseModel):
     index: int = 0
 
 
-class LLMStreamChunkEvent(_LLMEvent):
+class LLMStreamChunkEvent(LLMEventBase):
     """A piece of an answer came: of its text, or of a ``tool_call`` (`ToolCall`), which has all of it so far."""
 
     type: Literal["llm_stream_chunk"] = "llm_stream_chunk"
@@ -84,18 +86,20 @@ class LLMStreamChunkEvent(_LLMEvent):
     response_id: str | None = None
 
 
-class _GuardrailEvent(_CallEvent):
+class LLMGuardrailBaseEvent(_CallEvent):
+    """What the events of a guardrail have in common."""
+
     retry_count: int = 0
 
 
-class LLMGuardrailStartedEvent(_GuardrailEvent):
+class LLMGuardrailStartedEvent(LLMGuardrailBaseEvent):
     """An output is about to be checked."""
 
     type: Literal["llm_guardrail_started"] = "llm_guardrail_started"
     guardrail: Payload = None
 
 
-class LLMGuardrailCompletedEvent(_GuardrailEvent):
+class LLMGuardrailCompletedEvent(LLMGuardrailBaseEvent):
     """An output was checked."""
 
     type: Literal["llm_guardrail_completed"] = "llm_guardrail_completed"
@@ -104,7 +108,7 @@ class LLMGuardrailCompletedEvent(_GuardrailEvent):
     error: Payload = None
 
 
-class LLMGuardrailFailedEvent(_GuardrailEvent):
+class LLMGuardrailFailedEvent(LLMGuardrailBaseEvent):
     """An output could not be checked."""
 
     type: Literal["llm_guardrail_failed"] = "llm_guardrail_failed"

@@ -18,12 +18,29 @@ _OTHERS = (
 )
 """Types that are not in the closed list of those that trigger a checkpoint."""
 
+_GROUPS = {
+    "A2AEventBase": "a2a_",
+    "ContextWindowSummarizationEvent": "context_window_summarization_",
+    "KnowledgeEventBase": "knowledge_",
+    "MCPEvent": "mcp_",
+    "MemoryBaseEvent": "memory_",
+    "ObservationEvent": ("step_observation_", "plan_refinement", "plan_replan_triggered", "goal_achieved_early"),
+    "PlanStepEvent": "plan_step_",
+    "ReasoningEvent": "agent_reasoning_",
+    "SkillEvent": "skill_",
+}
+"""What groups of these have in common, by name; each with how the types in it begin."""
+
 _RENAMED = {"knowledgeretrieval": "knowledgesearchquery"}
 
 
 @functools.cache
 def named_event(name: str) -> type[BaseEvent] | None:
-    """The class of that name: ``MemoryQueryStartedEvent`` is of the type ``memory_query_started``; None if none is."""
+    """The class of that name: ``MemoryQueryStartedEvent`` is of the type ``memory_query_started``; None if none is.
+
+    ``MemoryBaseEvent`` is what all of memory have in common."""
+    if name in _GROUPS:
+        return _group(name)
     types = {kind.replace("_", ""): kind for kind in (*get_args(CheckpointEventType), *_OTHERS) if kind.islower()}
     said = name.removesuffix("Event").lower()
     for start, meant in _RENAMED.items():
@@ -32,6 +49,15 @@ def named_event(name: str) -> type[BaseEvent] | None:
     if kind is None or not name.endswith("Event"):
         return None
     error: dict[str, Any] = {"error": (ErrorText, "")} if kind.endswith(("_failed", "_error")) else {}
-    made: type[BaseEvent] = create_model(name, __base__=BaseEvent, __module__=__name__, type=(str, kind), **error)
+    group = next((group for group, starts in _GROUPS.items() if kind.startswith(starts)), None)
+    base = BaseEvent if group is None else _group(group)
+    made: type[BaseEvent] = create_model(name, __base__=base, __module__=__name__, type=(str, kind), **error)
     made.__doc__ = f"An event of the type ``{kind}``."
+    return made
+
+
+@functools.cache
+def _group(name: str) -> type[BaseEvent]:
+    made: type[BaseEvent] = create_model(name, __base__=BaseEvent, __module__=__name__)
+    made.__doc__ = "What a group of events has in common."
     return made

@@ -19,14 +19,18 @@ class _CheckpointEvent(KnownEvent):
     parent_id: str | None = None
 
 
-class CheckpointStartedEvent(_CheckpointEvent):
+class CheckpointBaseEvent(_CheckpointEvent):
+    """What the events of writing and pruning checkpoints have in common."""
+
+
+class CheckpointStartedEvent(CheckpointBaseEvent):
     """A checkpoint is about to be written."""
 
     type: Literal["checkpoint_started"] = "checkpoint_started"
     trigger: str | None = None
 
 
-class CheckpointCompletedEvent(_CheckpointEvent):
+class CheckpointCompletedEvent(CheckpointBaseEvent):
     """A checkpoint was written."""
 
     type: Literal["checkpoint_completed"] = "checkpoint_completed"
@@ -34,7 +38,7 @@ class CheckpointCompletedEvent(_CheckpointEvent):
     duration_ms: float = 0.0
 
 
-class CheckpointFailedEvent(_CheckpointEvent):
+class CheckpointFailedEvent(CheckpointBaseEvent):
     """A checkpoint could not be written; the run continues."""
 
     type: Literal["checkpoint_failed"] = "checkpoint_failed"
@@ -42,7 +46,7 @@ class CheckpointFailedEvent(_CheckpointEvent):
     error: ErrorText = ""
 
 
-class CheckpointPrunedEvent(_CheckpointEvent):
+class CheckpointPrunedEvent(CheckpointBaseEvent):
     """Old checkpoints were removed."""
 
     type: Literal["checkpoint_pruned"] = "checkpoint_pruned"
@@ -50,34 +54,42 @@ class CheckpointPrunedEvent(_CheckpointEvent):
     max_checkpoints: int | None = None
 
 
-class CheckpointForkStartedEvent(_CheckpointEvent):
+class CheckpointForkBaseEvent(_CheckpointEvent):
+    """What the events of a fork have in common."""
+
+    parent_branch: str | None = None
+
+
+class CheckpointForkStartedEvent(CheckpointForkBaseEvent):
     """A branch is about to leave a checkpoint."""
 
     type: Literal["checkpoint_fork_started"] = "checkpoint_fork_started"
-    parent_branch: str | None = None
 
 
-class CheckpointForkCompletedEvent(_CheckpointEvent):
+class CheckpointForkCompletedEvent(CheckpointForkBaseEvent):
     """A branch left a checkpoint."""
 
     type: Literal["checkpoint_fork_completed"] = "checkpoint_fork_completed"
-    parent_branch: str | None = None
 
 
-class CheckpointRestoreStartedEvent(_CheckpointEvent):
+class CheckpointRestoreBaseEvent(_CheckpointEvent):
+    """What the events of a restore have in common."""
+
+
+class CheckpointRestoreStartedEvent(CheckpointRestoreBaseEvent):
     """A checkpoint is about to be read."""
 
     type: Literal["checkpoint_restore_started"] = "checkpoint_restore_started"
 
 
-class CheckpointRestoreCompletedEvent(_CheckpointEvent):
+class CheckpointRestoreCompletedEvent(CheckpointRestoreBaseEvent):
     """A checkpoint was read, and the run resumes from it."""
 
     type: Literal["checkpoint_restore_completed"] = "checkpoint_restore_completed"
     duration_ms: float = 0.0
 
 
-class CheckpointRestoreFailedEvent(_CheckpointEvent):
+class CheckpointRestoreFailedEvent(CheckpointRestoreBaseEvent):
     """A checkpoint could not be read."""
 
     type: Literal["checkpoint_restore_failed"] = "checkpoint_restore_failed"

@@ -35,19 +35,21 @@ class TaskFailedEvent(_TaskEvent):
 # -- crews
 
 
-class _CrewEvent(KnownEvent):
+class CrewBaseEvent(KnownEvent):
+    """What a crew's events have in common."""
+
     crew_name: str | None = None
     crew: Payload = None
 
 
-class CrewKickoffStartedEvent(_CrewEvent):
+class CrewKickoffStartedEvent(CrewBaseEvent):
     """A crew begins."""
 
     type: Literal["crew_kickoff_started"] = "crew_kickoff_started"
     inputs: Payload = None
 
 
-class CrewKickoffCompletedEvent(_CrewEvent):
+class CrewKickoffCompletedEvent(CrewBaseEvent):
     """A crew is done."""
 
     type: Literal["crew_kickoff_completed"] = "crew_kickoff_completed"
@@ -55,7 +57,7 @@ class CrewKickoffCompletedEvent(_CrewEvent):
     total_tokens: int = 0
 
 
-class CrewKickoffFailedEvent(_CrewEvent):
+class CrewKickoffFailedEvent(CrewBaseEvent):
     """A crew failed."""
 
     type: Literal["crew_kickoff_failed"] = "crew_kickoff_failed"

@@ -41,7 +41,7 @@ def classes():
         name: cls
         for module in modules
         for name, cls in vars(module).items()
-        if re.search(r"^[A-Z].*Event$", name) and getattr(cls, "__module__", "") == module.__name__
+        if re.search(r"^[A-Z].*(?<!Base)Event$", name) and getattr(cls, "__module__", "") == module.__name__
     }
 
 
