@@ -13,6 +13,7 @@ runs those that it marks so, in one process: `.ci/run` does. ``--write`` writes 
 
 import argparse
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -154,6 +155,7 @@ def ran(tests: Path, files: Sequence[str]) -> dict[str, tuple[int, int]]:
     with tempfile.TemporaryDirectory(prefix="rc-") as name:
         folder = Path(name)
         (folder / "conftest.py").write_text(CONFTEST)
+        shutil.copytree(tests / "config", folder / "config")
         for copy, file in names.items():
             (folder / copy).write_text(ours((tests / file).read_text()))
         more = ("-rA", "--tb=no", "-p", "no:cacheprovider", "--continue-on-collection-errors", "-W", "ignore")

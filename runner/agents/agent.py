@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 
 from runner.agents.mcp.servers import as_servers
 from runner.agents.unsupported import refuse_unsupported
+from runner.bundles.reading import stop_if_read
 from runner.core import live_objects
 from runner.core.output import LiteAgentOutput
 from runner.core.private import Link, Linked, Private
@@ -28,7 +29,7 @@ class Agent(BaseModel):
     stands in ``OPENAI_MODEL_NAME`` or ``MODEL``. ``step_callback`` is called after each use of a tool and each answer.
     A ``guardrail`` is a function of the output or words, as a task's; ``inject_date`` tells the model what day it is.
     Tasks in plain Python (``Task(run=...)``) may name an agent; it then only labels their output. ``kickoff`` asks the
-    agent without a crew.
+    agent without a crew. ``config`` is a dict of fields, as an entry of a project's YAML; what stands beside it counts.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -69,6 +70,8 @@ class Agent(BaseModel):
     @classmethod
     def _refuse_what_would_be_ignored(cls, given: Any) -> Any:
         if isinstance(given, dict):
+            if "config" in given:
+                given = {**(given["config"] or {}), **{name: one for name, one in given.items() if name != "config"}}
             refuse_unsupported(cls.__name__, given, cls.model_fields.keys())
         return given
 
@@ -84,6 +87,7 @@ class Agent(BaseModel):
         from_checkpoint: CheckpointConfig | None = None,
     ) -> LiteAgentOutput:
         """Ask the agent, and give its answer. Raises what its model raised."""
+        stop_if_read(None)
         engine = engine_of("crews")
         restored = engine.apply_checkpoint(self, from_checkpoint)
         if restored is not None:
@@ -102,6 +106,7 @@ class Agent(BaseModel):
         from_checkpoint: CheckpointConfig | None = None,
     ) -> LiteAgentOutput:
         """`kickoff` in a thread."""
+        stop_if_read(None)
         engine = engine_of("crews")
         output: LiteAgentOutput = await engine.in_thread(
             self, self.kickoff, messages, response_format, input_files, from_checkpoint, config=from_checkpoint

@@ -23,7 +23,8 @@ class Job:
     ``tools`` are by the names that the model is told. ``origin`` is what the idempotency keys of its tools begin with,
     ``role`` what the ledger calls the agent.
     ``failed`` is how often it failed before, by what is replayed now.
-    ``usage`` gathers the tokens of the calls that were made here; ``chain`` is that of the conversation.
+    ``usage`` gathers the tokens of the calls that were made here; ``chain`` is that of the conversation,
+    ``from_hooks`` what hooks put into it.
     """
 
     agent: Agent
@@ -39,6 +40,7 @@ class Job:
     usage: dict[str, int] = field(default_factory=dict)
     failed: int = 0
     chain: Chain = field(default_factory=Chain)
+    from_hooks: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def streams(self) -> bool:

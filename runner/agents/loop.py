@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from runner.agents import Agent, model_call, structure, tool_call
+from runner.agents import Agent, hooking, model_call, structure, tool_call
 from runner.agents.job import Job, at_work
 from runner.agents.machine import REPAIRS, Ask, Done, Fail, Rules, Say, Summary, Use, next_move
 from runner.agents.steps import AgentAction, AgentFinish
@@ -84,12 +84,14 @@ def work(job: Job) -> str:
     tool_call.recall(job)
     summary = Summary()
     with at_work(job), calling(job.agent.role):
+        hooking.after_model_call(job)  # where a restored conversation ends with an answer
         while True:
             match next_move(job.conversation.messages, rules, summary):
                 case Say(message):
                     job.conversation.say(message)
                 case Ask(tools):
-                    _ask(job, offered if tools else [])
+                    if _ask(job, offered if tools else []):
+                        summary = Summary(job.from_hooks)
                 case Use(calls, first):
                     results = tool_call.use(job, calls, first, lambda call, text: _tell_use(job, call, text))
                     job.conversation.say(*results)
@@ -104,8 +106,9 @@ def work(job: Job) -> str:
                     raise ModelError(f"the model {job.model.model!r} of the agent {job.agent.role!r} {reason}")
 
 
-def _ask(job: Job, tools: Sequence[Message]) -> None:
-    conversation = job.conversation
+def _ask(job: Job, tools: Sequence[Message]) -> bool:
+    """Ask the model, and add its answer; whether hooks changed the conversation."""
+    conversation, changed = job.conversation, hooking.before_model_call(job)
 
     def take(message: Message) -> None:
         if not tools:  # none was offered: a call of one means nothing
@@ -113,12 +116,14 @@ def _ask(job: Job, tools: Sequence[Message]) -> None:
         conversation.say(message)
 
     watch = model_call.StepObserver(job, take, tools)
-    with calling(
+    about = calling(
         job.role, per_minute=job.agent.max_rpm, announced=watch.reports, on_result=watch.on_result, leaving=watch.began
-    ):
+    )
+    with about, hooking.asking():
         message = model_call.ask(job, conversation.messages, tools, watch)
     if not watch.taken:  # it was replayed
         take(message)
+    return hooking.after_model_call(job) or changed
 
 
 def _unfit(model: type[BaseModel] | None) -> Callable[[str], str | None] | None:

@@ -81,9 +81,13 @@ class Rules:
 
 
 class Summary:
-    """What the next move depends on, of a conversation that only grows: each message is looked at once."""
+    """What the next move depends on, of a conversation that only grows: each message is looked at once.
 
-    def __init__(self) -> None:
+    A message ``from_hooks`` is none that the agent was told: its rounds are counted on.
+    """
+
+    def __init__(self, from_hooks: Sequence[Message] = ()) -> None:
+        self._from_hooks = from_hooks
         self.last: Message = {}
         self.calls = 0  #: of tools, in all messages
         self.asked: Sequence[Message] = ()  #: the calls of the latest round
@@ -102,6 +106,8 @@ class Summary:
     def _take(self, message: Message) -> None:
         self.last, content = message, message.get("content")
         ours = content in (_NOW, _EMPTY) or str(content).startswith(_UNFIT)
+        if self._from_hooks and message in self._from_hooks and message["role"] in ("user", "system"):
+            return
         if message["role"] in ("user", "system") and not ours:
             self.rounds = self.empty = self.unfit = 0
             self.forced = False

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from runner.agents.concurrently import run_concurrently
+from runner.agents.hooking import HookedUse
 from runner.agents.job import Job
 from runner.agents.machine import ERROR
 from runner.agents.tools import BadArguments, BaseTool, arguments_of, tool_name
@@ -27,6 +28,7 @@ from runner.events.call_events import (
     ToolUsageStartedEvent,
     ToolValidateInputErrorEvent,
 )
+from runner.hooks import registry
 
 Message = dict[str, Any]
 
@@ -89,6 +91,11 @@ class _Use:
             arguments = arguments_of(tool, self._given)
         except BadArguments as error:
             return self._refused(ToolValidateInputErrorEvent, str(error))
+        hooked = HookedUse(job, tool, self.name, self._number) if registry.any_registered() else None
+        if hooked is not None:
+            arguments, refused = hooked.before(arguments)
+            if refused is not None:
+                return refused
         key = f"{job.origin}:{self._number + 1}" if job.origin else ""
         watch = _Watch(job, tool, self.name, arguments)
 
@@ -111,7 +118,7 @@ class _Use:
         )
         if watch.really_used:
             self._on_result(self._call, text)
-        return text
+        return text if hooked is None else hooked.after(arguments, text)
 
     def _run(self, tool: BaseTool, arguments: dict[str, Any]) -> str:
         try:

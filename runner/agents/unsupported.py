@@ -13,7 +13,6 @@ INSTEAD: Mapping[str, str] = {
     "function_calling_llm": "the agent's own llm calls its tools",
     "max_retry_limit": "say LLM(max_retries=...) for one call, Task(max_retries=...) for all of it",
     "callbacks": "say step_callback=, or Task(callback=...)",
-    "config": "give each field by its name",
     **dict.fromkeys(
         ("allow_code_execution", "code_execution_mode"), "give it a tool that runs code where that is safe"
     ),

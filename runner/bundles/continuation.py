@@ -11,7 +11,8 @@ from pathlib import Path
 from types import FrameType
 
 from runner.bundles import frameworks, script, syntax
-from runner.bundles.isolation import PREFIX, KickedOff
+from runner.bundles.isolation import PREFIX
+from runner.bundles.reading import KickedOff
 
 _THROUGH = frozenset({"asyncio", "concurrent", "importlib", "threading"})
 """Packages that pass on what a kickoff gives, as frameworks do, and no more. A decorator of any other may."""

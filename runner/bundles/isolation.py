@@ -18,8 +18,7 @@ import importlib.util
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, wraps
 from importlib.abc import MetaPathFinder
 from importlib.machinery import (
@@ -37,6 +36,7 @@ from typing import Any
 
 from runner.bundles import frameworks
 from runner.bundles.project import JSON_CREWS, has_source_folder
+from runner.bundles.reading import KickedOff, being_read
 from runner.core.errors import BadCrew
 
 PREFIX = "_crew_"
@@ -53,50 +53,6 @@ _BY_NAME: Mapping[str, tuple[str, ...]] = {
     ),
     "pkgutil": ("get_data", "resolve_name"),
 }
-
-
-class Reading:
-    """A crew file is read, or called to be read: nothing in it is to run for real. ``came_to`` are the crews, flows
-    and models that it would have had work."""
-
-    def __init__(self) -> None:
-        self.came_to: list[object | None] = []
-
-
-_read: ContextVar[Reading | None] = ContextVar("runner_reading", default=None)
-_readings: list[Reading] = []
-
-
-@contextlib.contextmanager
-def reading() -> Iterator[Reading]:
-    """While this is open, code of a crew is read."""
-    one = Reading()
-    token = _read.set(one)
-    _readings.append(one)
-    try:
-        yield one
-    finally:
-        _readings.remove(one)
-        _read.reset(token)
-
-
-def being_read() -> Reading | None:
-    """What is being read, if code that comes here does so because of that: in a thread that it began, too."""
-    found = _read.get()
-    if found is None and _readings and threading.current_thread() is not threading.main_thread():
-        return _readings[-1]
-    return found
-
-
-class KickedOff(BaseException):
-    """A crew file that is being read came to a kickoff: this crew or flow is the one that it means. None of an agent or
-    a model alone."""
-
-    def __init__(self, crew: object | None) -> None:
-        super().__init__("kicked off while it is read")
-        self.crew = crew
-        if (read := being_read()) is not None:
-            read.came_to.append(crew)
 
 
 class Namespace:

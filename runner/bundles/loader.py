@@ -31,9 +31,10 @@ from runner.bundles.arguments import arguments
 from runner.bundles.arguments import given as given
 from runner.bundles.arguments import needed as needed
 from runner.bundles.continuation import is_whole
-from runner.bundles.isolation import PREFIX, KickedOff, Namespace, reading, spaces
+from runner.bundles.isolation import PREFIX, Namespace, spaces
 from runner.bundles.program import CALL, Program
 from runner.bundles.project import source_of
+from runner.bundles.reading import KickedOff, reading
 from runner.bundles.target import Target
 from runner.core.errors import BadCrew, MissingDependency, RunnerError, Stop, one_line
 from runner.core.field_errors import format_field_errors
@@ -339,6 +340,8 @@ def _unload(name: str) -> bool:
         spaces.pop(name).drop()
         if (bus := sys.modules.get("runner.events.bus")) is not None:
             bus.event_bus.drop(name)  # handlers that it registered
+        if (hooks := sys.modules.get("runner.hooks.registry")) is not None:
+            hooks.drop(name)
         return True
 
 

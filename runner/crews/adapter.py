@@ -16,16 +16,21 @@ from runner.core.output import TaskOutput
 from runner.core.plain_text import why_no_name
 from runner.core.plan import THREAD, Plan, PlannedTask, refuse_cycles, sequential_order
 from runner.core.plan.dependencies import EVERYTHING
-from runner.crews import native_task, planning
+from runner.crews import kickoff_callbacks, native_task, planning
 from runner.crews.context import ConditionalTask, Task, TaskContext
 from runner.crews.crew import Crew, Process
 from runner.crews.human_review import reviewed
 from runner.crews.validation import refuse_staff, refuse_task
 from runner.engine.work import Work
+from runner.hooks import registry
 from runner.llm.llm import LLM, BaseLLM, model_for
 from runner.providers.config import CheckpointConfig, resolve
 
+_CALLBACKS = Task(run=lambda _: None)
+"""Stands for what the crew's callbacks do before and after its tasks, which is no task of its."""
+
 LONGEST_NAME = 200  #: characters of a task's
+_HIDDEN = frozenset({planning.KEY, kickoff_callbacks.BEFORE})  # what no task is told that does not ask for it
 
 
 class NativeAdapter:
@@ -38,7 +43,12 @@ class NativeAdapter:
         return isinstance(thing, Crew)
 
     def plan(self, crew: Crew, name: str) -> Plan:
-        """The crew's plan. Raises `BadCrew`."""
+        """The crew's plan, with what its callbacks do before and after its tasks. Raises `BadCrew`."""
+        plan = self.plan_of_tasks(crew, name)
+        return kickoff_callbacks.around(crew, plan)
+
+    def plan_of_tasks(self, crew: Crew, name: str) -> Plan:
+        """The plan of its tasks alone: `kickoff` calls the callbacks itself. Raises `BadCrew`."""
         if not crew.tasks:
             raise BadCrew("the crew has no tasks")
         refuse_staff(crew)
@@ -71,9 +81,10 @@ class NativeAdapter:
             if isinstance(model, LLM):
                 model.warm()
 
-    def source(self, crew: Crew, key: str) -> Task:
-        """The task."""
-        return _task(crew, key)
+    def source(self, crew: Crew, key: str) -> Task | Crew:
+        """The task; the crew for what its callbacks do before and after all tasks."""
+        task = _task(crew, key)
+        return crew if task is _CALLBACKS else task
 
     def retry(self, crew: Crew, key: str) -> tuple[int, float]:
         """As the task says."""
@@ -104,6 +115,8 @@ class NativeAdapter:
         tools have threads of their own.
         """
         task = _task(crew, key)
+        if any(registry.registered.values()):  # whatever they do
+            return False
         if task.callback or crew.task_callback or task.checks or task.human_input or isinstance(task, ConditionalTask):
             return False
         if task.run is not None:
@@ -123,6 +136,11 @@ class NativeAdapter:
                 output.pydantic = outputs.fitted(key, model, output.json_dict)
             return outputs.named(output, of.names)
 
+        has_callbacks = crew.before_kickoff_callbacks or crew.after_kickoff_callbacks
+        if task is _CALLBACKS:
+            return self._call_back(crew, work, finish)
+        if has_callbacks:
+            work = kickoff_callbacks.begun(crew, work)
         doer, planner = crew.doer(task), crew.planner
         if crew.max_rpm is not None:
             work.journal.limit("crew", crew.max_rpm)
@@ -130,7 +148,7 @@ class NativeAdapter:
         texts = {"description": task.description, "expected_output": task.expected_output}
         filled = {name: interpolate(text, work.inputs) for name, text in texts.items() if "{" in text}
         filled_task = task.model_copy(update={"name": work.key, **filled})
-        context = TaskContext(work, filled_task, finish, hidden=planning.KEY if planner is not None else None)
+        context = TaskContext(work, filled_task, finish, hidden=_HIDDEN if planner is not None or has_callbacks else ())
         if planner is not None and task is not planner and task.run is None:
             filled_task.description = native_task.planned(crew, task, context)
         if isinstance(task, ConditionalTask) and not native_task.is_wanted(task, work, context):
@@ -153,7 +171,27 @@ class NativeAdapter:
         for callback in (task.callback, crew.task_callback if task is not planner else None):
             if callback is not None:
                 callback(output)
-        return outputs.to_text(outputs.record(output))
+        record = outputs.record(output)
+        return outputs.to_text({**record, **kickoff_callbacks.spent(work)} if crew.after_kickoff_callbacks else record)
+
+    def _call_back(self, crew: Crew, work: Work, finish: Callable[[str, TaskOutput], TaskOutput]) -> str:
+        """What the crew's callbacks do before its first task, or after its last one."""
+        if work.key == kickoff_callbacks.BEFORE:
+            return kickoff_callbacks.begin(crew, work, _inputs(crew))
+        crew.file_keys()
+        work = kickoff_callbacks.begun(crew, work)
+        keys = [key for key in work.plan.by_key if key not in kickoff_callbacks.KEYS]
+        for key in keys:
+            work.uses.task(key)
+        found = {**work.given, **work.fetch([key for key in keys if key not in work.given])}
+        done = {}
+        for key in keys:
+            task = _task(crew, key)
+            doer = crew.doer(task)
+            role = interpolate(doer.role, work.inputs) if doer is not None else ""
+            about = {"name": key, "description": interpolate(task.description, work.inputs), "agent": role}
+            done[key] = finish(key, found[key].model_copy(update=about))
+        return kickoff_callbacks.end(crew, work, done, keys[-1])
 
     def _attempt(
         self,
@@ -235,6 +273,8 @@ def _task(crew: Crew, key: str) -> Task:
     if found is None:
         crew.by_key.update(zip(keys_of(crew), crew.all_tasks, strict=True))
         found = crew.by_key.get(key)
+    if found is None and key in kickoff_callbacks.keys_of(crew):
+        return _CALLBACKS
     if found is None:
         raise BadCrew(
             f"there is no task {key!r} in the crew here: its tasks must not depend on what differs between machines"

@@ -10,13 +10,13 @@ import functools
 import inspect
 import os
 import typing
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, ParamSpec, TypeVar, cast, get_args, overload
 from uuid import UUID, uuid4
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
 from runner.agents import Agent
 from runner.bundles import task_files as workdir
@@ -47,6 +47,8 @@ class Task(BaseModel):
     ``pool`` says where a worker does it: in a ``"thread"`` among many, or in a ``"process"`` to itself, where a timeout
     breaks into whatever it is at. Left out, a process for a plain function as ``run``, or for an agent whose model is
     a class of yours; a thread for what mostly waits: other agents, and an ``async def`` as ``run``.
+
+    ``config`` is a dict of fields, as an entry of a project's YAML; what is given beside it stands.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
@@ -81,6 +83,13 @@ class Task(BaseModel):
     _crew: Link = PrivateAttr(default_factory=Link)
 
     crew = Linked("_crew", "The crew it belongs to, once it does.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_configured(cls, given: Any) -> Any:
+        if isinstance(given, dict) and isinstance(config := given.get("config"), dict):
+            return {**config, **{name: value for name, value in given.items() if name != "config"}}
+        return given
 
     @field_validator("run")
     @classmethod
@@ -141,10 +150,12 @@ class ConditionalTask(Task):
 class Outputs(Mapping[str, TaskOutput]):
     """The outputs of the tasks that this one depends on, directly or not, by name; each is fetched when first used.
 
-    The ``hidden`` one is there for code that asks for it by name.
+    Those ``hidden`` are there for code that asks for them by name.
     """
 
-    def __init__(self, work: Work, finish: Callable[[str, TaskOutput], TaskOutput], hidden: str | None = None) -> None:
+    def __init__(
+        self, work: Work, finish: Callable[[str, TaskOutput], TaskOutput], hidden: Collection[str] = ()
+    ) -> None:
         self._work = work
         self._finish = finish
         self._hidden = hidden
@@ -167,7 +178,7 @@ class Outputs(Mapping[str, TaskOutput]):
         return self._have[name]
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name in self._earlier() if name != self._hidden)
+        return (name for name in self._earlier() if name not in self._hidden)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -188,7 +199,7 @@ class TaskContext:
     """
 
     def __init__(
-        self, work: Work, task: Task, finish: Callable[[str, TaskOutput], TaskOutput], hidden: str | None = None
+        self, work: Work, task: Task, finish: Callable[[str, TaskOutput], TaskOutput], hidden: Collection[str] = ()
     ) -> None:
         self._work = work
         self.task = task

@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PrivateAttr
 
 from runner.agents import Agent
+from runner.bundles.reading import stop_if_read
 from runner.core import live_objects
 from runner.core.output import TaskOutput, UsageMetrics
 from runner.core.private import Private
@@ -83,6 +84,7 @@ class Crew(BaseModel):
     _kickoff_event_id: str | None = PrivateAttr(default=None)
     _restored: Any = PrivateAttr(default=None)
     _is_data: bool = PrivateAttr(default=False)
+    _made_by: Any = PrivateAttr(default=None)
 
     def model_post_init(self, context: Any, /) -> None:
         """Be known to its tasks and agents, and be found by checkpoints that are restored."""
@@ -99,6 +101,7 @@ class Crew(BaseModel):
 
     usage_metrics = Private[UsageMetrics | None]("_usage_metrics", "What its last kickoff in this process spent.")
     pace = Private[RateLimiter]("_pace", "Counts its calls in this process.")
+    made_by = Private[Any]("_made_by", "The object with ``@CrewBase`` that made it: its hooks are this crew's.")
     is_data = Private[bool]("_is_data", "Whether it came out of a checkpoint and met no code.")
     kickoff_event_id = Private[str | None]("_kickoff_event_id", "The event that its last kickoff started with.")
 
@@ -196,6 +199,7 @@ class Crew(BaseModel):
         crew's code (functions, tools, models) is this crew's; its data is the checkpoint's. A ``restore_from`` in the
         crew's own ``checkpoint`` is looked at by its first kickoff, and matters if it is unfinished.
         """
+        stop_if_read(self, inputs)
         if self.stream and not outermost.is_begun():
             return engine_of("streams").of_crew(
                 partial(self.kickoff, inputs=inputs, **_given(input_files, from_checkpoint))
@@ -218,6 +222,7 @@ class Crew(BaseModel):
         from_checkpoint: CheckpointConfig | None = None,
     ) -> "CrewOutput | Any":
         """`kickoff` in a thread."""
+        stop_if_read(self, inputs)
         given = {"inputs": inputs, **_given(input_files, from_checkpoint)}
         if self.stream and not outermost.is_begun():
             return engine_of("streams").of_crew_async(partial(self.kickoff_async, **given))
@@ -234,11 +239,13 @@ class Crew(BaseModel):
         ``usage_metrics`` is then the sum. With ``stream``, a stream for each, to be iterated in turn. A run for each,
         on the fleet: ``runner submit --each``.
         """
+        stop_if_read(None)
         outputs: list[CrewOutput] = engine_of("crews").kickoff_for_each(self, inputs)
         return outputs
 
     async def kickoff_for_each_async(self, inputs: Sequence[dict[str, Any]]) -> "list[CrewOutput] | Any":
         """`kickoff_for_each`, all side by side; with ``stream``, one stream of all of them."""
+        stop_if_read(None)
         if self.stream and not outermost.is_begun():
             return engine_of("streams").of_crew_async(partial(self.kickoff_for_each_async, inputs))
         outputs: list[CrewOutput] = await engine_of("crews").kickoff_for_each_async(self, inputs)

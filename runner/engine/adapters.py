@@ -9,7 +9,7 @@ from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any
 
-from runner.bundles import frameworks
+from runner.bundles import frameworks, reading
 from runner.bundles.run_dir import Home
 from runner.core.errors import BadCrew
 from runner.engine.adapter import Adapter, GrowingAdapter
@@ -141,12 +141,12 @@ def required(thing: object) -> Adapter:
 
 def factories(module: ModuleType) -> list[str]:
     """What in a module makes a crew when it is called, by name."""
-    return [name for plugin in plugins() for name in plugin.factories(module)]
+    return list(dict.fromkeys(name for plugin in plugins() for name in plugin.factories(module)))
 
 
 def inputs_of(crew: object) -> dict[str, Any]:
     """The inputs that a crew's own file kicks it off with."""
-    return next((inputs for plugin in plugins() if (inputs := plugin.inputs_of(crew))), {})
+    return reading.inputs_of(crew) or next((inputs for plugin in plugins() if (inputs := plugin.inputs_of(crew))), {})
 
 
 def _of(name: str) -> list[AdapterPlugin]:

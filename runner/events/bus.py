@@ -46,6 +46,12 @@ def set_audience(audience: Callable[[str], bool] | None) -> None:
     _audience.set(audience)
 
 
+def is_in_audience(module: str) -> bool:
+    """Whether what is defined in a module is to be called in this context; see `set_audience`."""
+    audience = _audience.get()
+    return audience is None or audience(module)
+
+
 def is_replaying() -> bool:
     """Whether the event at hand is a recorded one that is delivered again: nothing is to be written because of it."""
     return _replaying.get()
@@ -127,13 +133,13 @@ class EventBus:
         wanted = {"*", BaseEvent, *event_types, *(base for found in classes for base in found.__mro__)}
         audience = _audience.get()
         asking = (handler for kind, handlers in self._handlers.items() if kind in wanted for handler in handlers)
-        return any(audience is None or audience(_module_of(handler)) for handler in asking)
+        return any(audience is None or audience(module_of(handler)) for handler in asking)
 
     def drop(self, module: str) -> None:
         """Tell the handlers no more that are defined in a module, or in a module of that package."""
 
         def stays(handler: Handler) -> bool:
-            return not (_module_of(handler) + ".").startswith(module + ".")
+            return not (module_of(handler) + ".").startswith(module + ".")
 
         with self._lock:
             left = {kind: tuple(filter(stays, handlers)) for kind, handlers in self._handlers.items()}
@@ -392,7 +398,7 @@ class EventBus:
                 if len(self._found) < 1000:  # types are free text: a million of them are not kept
                     self._found[key] = found
         audience = _audience.get()
-        return found if audience is None else tuple(handler for handler in found if audience(_module_of(handler)))
+        return found if audience is None else tuple(handler for handler in found if audience(module_of(handler)))
 
     def _set_handlers(self, handlers: dict[EventKind, tuple[Handler, ...]]) -> None:
         self._handlers, self._found = handlers, {}
@@ -408,7 +414,8 @@ def _kind(event_type: EventKind) -> EventKind:
     raise TypeError(f"an event class or a type such as 'task_completed' is expected, not {event_type!r}")
 
 
-def _module_of(handler: Handler) -> str:
+def module_of(handler: Handler) -> str:
+    """The name of the module in which a handler, or a hook, is defined."""
     while isinstance(handler, functools.partial):
         handler = handler.func
     return str(getattr(handler, "__module__", None) or type(handler).__module__)

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from pydantic import BaseModel
 
+from runner.bundles.reading import stop_if_read
 from runner.bundles.target import root_of
 from runner.bundles.task_files import TaskFiles, current
 from runner.core import live_objects
@@ -168,6 +169,7 @@ class Flow(FlowLog, Remembering, Generic[S]):
 
         With ``stream`` it returns what `stream_events` does, and those below what `astream` does.
         """
+        stop_if_read(self, inputs)
         if self.stream and not outermost.is_begun():
             return self.stream_events(
                 inputs=inputs,
@@ -188,6 +190,7 @@ class Flow(FlowLog, Remembering, Generic[S]):
         restore_from_state_id: str | None = None,
     ) -> Any:
         """`kickoff` on this event loop; methods that are no coroutine functions run in threads beside it."""
+        stop_if_read(self, inputs)
         if self.stream and not outermost.is_begun():
             return self.astream(
                 inputs=inputs,

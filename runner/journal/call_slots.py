@@ -17,6 +17,11 @@ _CHAIN = re.compile(r'\{"chain": "([0-9a-f]{32})"')
 _KEY = re.compile(rf"(?:.*/)?{_CALL.pattern}", re.DOTALL)
 
 
+def is_call(key: str) -> bool:
+    """Whether what is recorded under a key is a call of a model."""
+    return _CALL.search(key) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class CallSlot:
     """Where one call stands. ``number``: its index among the calls at its place, within ``prefix``."""

@@ -19,7 +19,7 @@ from runner.core.errors import InputRequired, Interrupted
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Kind, Usage, caller, usage_in
 from runner.journal import steps
 from runner.journal.answers import Answer
-from runner.journal.call_slots import CallSlot, CallSlots
+from runner.journal.call_slots import CallSlot, CallSlots, is_call
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.rate_limit import Turns
 from runner.journal.recorder import BegunStep, DoneStep, Recorder, StepObserver
@@ -116,6 +116,11 @@ class Journal(Turns):
         """How often each step was done so far: what a task that skips what it did passes to `fast_forward`."""
         with self._lock:
             return {**self._occurrences, **self._calls.position()}
+
+    def usages(self) -> list[Usage]:
+        """The tokens of each call of a model that is recorded, in this attempt or before."""
+        with self._lock:
+            return [usage_in(json.loads(text)) for key, text in self._recorded.items() if is_call(key)]
 
     def account(self) -> str:
         """What this task was given so far, by its steps and by the journal: what one that skips it is served."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
+from runner.bundles.reading import stop_if_read
 from runner.core import backoff, waiting
 from runner.core.errors import ModelError, RunnerError
 from runner.llm.clients import (
@@ -30,6 +31,7 @@ from runner.llm.clients.names import without_secrets
 from runner.modelserver import stubs
 
 if TYPE_CHECKING:
+    from runner.hooks.recorded import HookedCall
     from runner.streaming import StreamSession
 
 Messages = str | list[dict[str, Any]]
@@ -158,19 +160,22 @@ class LLM(BaseLLM):
         tools: list[Any] | None = None,
         callbacks: list[Any] | None = None,  # noqa: ARG002 - the port's name
         available_functions: dict[str, Any] | None = None,
-        from_task: Any = None,  # noqa: ARG002 - the port's name
-        from_agent: Any = None,  # noqa: ARG002 - the port's name
+        from_task: Any = None,
+        from_agent: Any = None,
         response_model: Any = None,
     ) -> Any:
         """The answer: text, or the calls that it wants made (`ToolCalls`); of one that is in ``available_functions``,
-        what that gives. Raises `ModelError`."""
-        return _as_called(self.complete(messages, tools, response_model), available_functions, response_model)
+        what that gives. Raises `ModelError`, and `HookAborted` where a hook refuses the call."""
+        hooked = _hooked(self, messages, from_task, from_agent)
+        completion = self.complete(hooked.before(), tools, response_model)
+        return hooked.after(_as_called(completion, available_functions, response_model))
 
     async def acall(self, messages: Messages, **options: Any) -> Any:
         """`call` for those who await it."""
         model = options.get("response_model")
-        completion = await self.acomplete(messages, options.get("tools"), model)
-        return _as_called(completion, options.get("available_functions"), model)
+        hooked = _hooked(self, messages, options.get("from_task"), options.get("from_agent"))
+        completion = await self.acomplete(hooked.before(), options.get("tools"), model)
+        return hooked.after(_as_called(completion, options.get("available_functions"), model))
 
     def _streamed(self, **asked: Any) -> Any:
         if type(self).call is not LLM.call:
@@ -366,6 +371,14 @@ class LLM(BaseLLM):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=threading.Lock(), _clients={})
+
+
+def _hooked(llm: LLM, messages: Messages, task: Any, agent: Any) -> "HookedCall":
+    """A call that code makes itself, with its hooks; none where a file is read."""
+    from runner.hooks.recorded import HookedCall  # who only describes a crew does not pay for it
+
+    stop_if_read(None)
+    return HookedCall(llm, messages, task, agent)
 
 
 @functools.cache

@@ -101,7 +101,8 @@ def test_what_a_check_passes_over_has_its_reason_beside_it(root, files):
 def test_mypy_does_not_read_what_nothing_uses(root):
     """Parts of the vendors' clients, which are a third of its time. Whatever came from there would have no type."""
     overrides = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["mypy"]["overrides"]
-    (skipped,) = [override["module"] for override in overrides if "follow_imports" in override]
+    skipped_all = [override["module"] for override in overrides if "follow_imports" in override]
+    (skipped,) = [modules for modules in skipped_all if "crewai.*" not in modules]
     parts = {module.removesuffix(".*").split(".", 1)[0]: [] for module in skipped}
     for module in skipped:
         vendor, part = module.removesuffix(".*").split(".", 1)

@@ -7,7 +7,7 @@ from crewai import Crew
 
 from runner.adapters.crewai import configs
 from runner.bundles import loader
-from runner.bundles.isolation import KickedOff, reading
+from runner.bundles.reading import KickedOff, reading
 from runner.core.errors import BadCrew, Stop
 
 _made: dict[int, tuple[Any, Any, Crew]] = {}

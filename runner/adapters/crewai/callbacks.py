@@ -13,10 +13,11 @@ from crewai.crews.crew_output import CrewOutput
 from crewai.hooks import InterceptionPoint, register_hook, unregister_hook
 from pydantic import BaseModel
 
-from runner.adapters.crewai import callback_state, planned, values
-from runner.adapters.crewai.callback_state import is_closing
+from runner.adapters.crewai import planned, values
 from runner.adapters.crewai.lazy_outputs import PriorOutputs
 from runner.core import output as outputs
+from runner.crews import callback_state
+from runner.crews.callback_state import is_closing
 from runner.journal.journal import Journal
 
 Callback = Callable[..., Any]

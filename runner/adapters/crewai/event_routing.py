@@ -12,7 +12,7 @@ from typing import Any
 
 from crewai.events import crewai_event_bus
 
-from runner.bundles.isolation import being_read
+from runner.bundles.reading import being_read
 from runner.core.context_value import ContextValue
 from runner.engine.work import Work
 

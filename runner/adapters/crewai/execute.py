@@ -26,13 +26,13 @@ from runner.adapters.crewai import (
     values,
 )
 from runner.adapters.crewai.caches import Caches
-from runner.adapters.crewai.callback_state import is_closing
 from runner.adapters.crewai.lazy_outputs import PriorOutputs
 from runner.adapters.crewai.planned import AFTER, BEFORE, SKIPPED
 from runner.adapters.crewai.tool_state import ToolStateCarrier
 from runner.core import output as outputs
 from runner.core.errors import BadCrew
 from runner.crews import planning
+from runner.crews.callback_state import is_closing
 from runner.engine.work import Work
 
 

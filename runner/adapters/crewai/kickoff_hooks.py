@@ -14,14 +14,14 @@ from crewai.hooks import (
 )
 from crewai.hooks.contexts import ExecutionStartContext, InputContext
 
-from runner.adapters.crewai import callback_state, callbacks, planned, values
+from runner.adapters.crewai import callbacks, planned, values
 from runner.adapters.crewai.crew_event_filter import KickoffEventFilter
 from runner.adapters.crewai.lazy_outputs import PriorOutputs
 from runner.adapters.crewai.planned import AFTER, AT_BEGINNING, AT_END, BEFORE
 from runner.core import output as outputs
 from runner.core.errors import TaskError
 from runner.core.plan.dependencies import EVERYTHING
-from runner.crews import planning
+from runner.crews import callback_state, kickoff_callbacks, planning
 from runner.engine.work import Work
 
 
@@ -31,30 +31,14 @@ def begin(crew: Crew, work: Work) -> str:
     What the callbacks put on the object whose methods they are goes with it.
     """
     work.uses.input(EVERYTHING)
-    own = callback_state.owners_of([*crew.before_kickoff_callbacks, *crew.after_kickoff_callbacks])
-    state: callback_state.State = {}
     given = dict(work.inputs) or None
     start = ExecutionStartContext(crew=crew, inputs={} if given is None else given, payload=given)
     dispatch(InterceptionPoint.EXECUTION_START, start)
-    inputs: Any = start.payload
-    for callback in crew.before_kickoff_callbacks:
-
-        def call(found: Any, callback: Any = callback) -> Any:
-            before = callback_state.snapshot(own)
-            made = callback(found)
-            left, lost = callback_state.left_on(own, before)
-            for what in lost:
-                work.note("task_log", what)
-            return {"inputs": _json_inputs(made), "state": left}
-
-        said = work.journal.step(BEFORE, call, ({} if inputs is None else inputs,), {}, counted=False)
-        inputs = said["inputs"]
-        callback_state.put_on(own, said["state"])
-        for name, found in said["state"].items():
-            state.setdefault(name, {}).update(found)
+    own = callback_state.owners_of([*crew.before_kickoff_callbacks, *crew.after_kickoff_callbacks])
+    inputs, state = kickoff_callbacks.before(crew.before_kickoff_callbacks, own, start.payload, work)
     last = InputContext(crew=crew, inputs={} if inputs is None else inputs, payload=inputs)
     dispatch(InterceptionPoint.INPUT, last)
-    found = {"inputs": _json_inputs(last.payload), **({"self": state} if state else {})}
+    found = {"inputs": kickoff_callbacks.json_inputs(last.payload), **({"self": state} if state else {})}
     return outputs.dump(*outputs.from_value(found))
 
 
@@ -69,7 +53,7 @@ def inputs(crew: Crew, work: Work) -> dict[str, Any] | None:
         unregister_hook(point, hook)
     if BEFORE not in work.plan.by_key:
         return dict(work.inputs) or None
-    found = _stored(work, BEFORE)
+    found = kickoff_callbacks.stored(work, BEFORE)
     if not isinstance(found.get("inputs"), dict | None) or not isinstance(found.get("self", {}), dict):
         raise TaskError(f'the output of {BEFORE!r} is not {{"inputs": {{...}}}}')
     callback_state.put_on(own, found.get("self", {}))
@@ -107,7 +91,7 @@ def make_plan(crew: Crew, work: Work, inputs: Mapping[str, Any] | None, kickoff_
 def planned_for(crew: Crew, task: Task, work: Work) -> Iterator[None]:
     """While this is open, the task is told what the planner said of it."""
     crew.planning = False
-    plan = _stored(work, planning.KEY).get(work.key) if planning.KEY in work.plan.by_key else None
+    plan = kickoff_callbacks.stored(work, planning.KEY).get(work.key) if planning.KEY in work.plan.by_key else None
 
     def add(context: Any) -> None:
         if context.task is task:
@@ -132,30 +116,6 @@ def kickoff(crew: Crew, work: Work, inputs: Mapping[str, Any] | None) -> Any:
     """CrewAI's own; tasks that have an output are not done."""
     crew.checkpoint_kickoff_event_id = work.run_id
     return crew.kickoff(inputs=None if inputs is None else dict(inputs))
-
-
-def _json_inputs(given: Any) -> Any:
-    """The inputs, which have to be JSON: tasks are done elsewhere. Raises `TaskError`."""
-    if given is not None and not isinstance(given, Mapping):
-        raise TaskError(f"{BEFORE} returned a {type(given).__qualname__}, not the inputs: return them as a dict")
-    for name, value in (given or {}).items():
-        try:
-            outputs.from_value({str(name): value})
-        except TypeError:
-            raise TaskError(
-                f"the input {name!r} that {BEFORE} returned is a {type(value).__qualname__}, which is not JSON: "
-                "tasks run in other processes, so make it text, a number, a list or a dict"
-            ) from None
-    return None if given is None else dict(given)
-
-
-def _stored(work: Work, key: str) -> dict[str, Any]:
-    """What an earlier part of the kickoff found out."""
-    work.uses.task(key)
-    found = work.given.get(key) or work.fetch([key])[key]
-    if not isinstance(found.json_dict, dict):
-        raise TaskError(f"the output of {key!r} is no JSON object")
-    return found.json_dict
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from crewai.knowledge.knowledge import Knowledge
 
-from runner.bundles.isolation import being_read
+from runner.bundles.reading import being_read
 from runner.journal.enclosing import current_journal
 
 _read: list[Knowledge] = []

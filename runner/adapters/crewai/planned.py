@@ -8,15 +8,15 @@ from crewai.hooks import InterceptionPoint, get_hooks
 from crewai.tasks.conditional_task import ConditionalTask
 from crewai.utilities.constants import NOT_SPECIFIED
 
-from runner.adapters.crewai.callback_state import is_closing
 from runner.core.errors import BadCrew
 from runner.core.interpolation import placeholders as named
 from runner.core.plan import Plan, PlannedTask, sequential_order
 from runner.crews import planning
+from runner.crews.callback_state import is_closing
+from runner.crews.kickoff_callbacks import AFTER as AFTER
+from runner.crews.kickoff_callbacks import BEFORE as BEFORE
 from runner.providers.config import CheckpointConfig
 
-BEFORE = "before_kickoff"
-AFTER = "after_kickoff"
 SKIPPED = "skipped"  #: stored beside an output that is none
 
 AT_BEGINNING = (InterceptionPoint.EXECUTION_START, InterceptionPoint.INPUT)

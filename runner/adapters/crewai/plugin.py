@@ -2,7 +2,6 @@
 
 import sys
 from types import ModuleType
-from typing import Any
 
 from runner.bundles.program import Program
 from runner.bundles.run_dir import Home
@@ -61,14 +60,6 @@ class CrewAIPlugin(AdapterPlugin):
         from runner.adapters.crewai import discovery
 
         return discovery.factories(module)
-
-    def inputs_of(self, crew: object) -> dict[str, Any]:
-        """As the file's own kickoff has them."""
-        if not _is_imported():
-            return {}
-        from runner.adapters.crewai import discovery
-
-        return discovery.inputs_of(crew)
 
     def install(self, module: str) -> str:
         """The extra that brings it, or the Python that has it."""

@@ -164,7 +164,7 @@ class Connection:
 
     async def _talk(self) -> None:
         try:
-            from mcp import Client
+            from mcp import Client  # type: ignore[attr-defined, unused-ignore]  # version 1 has none
         except ImportError:
             raise MissingDependency("MCP servers need the package mcp: pip install 'crew-runner[mcp]'") from None
         async with contextlib.AsyncExitStack() as stack:
@@ -190,7 +190,7 @@ async def _transport(server: Server, stack: contextlib.AsyncExitStack) -> Any:
 
     timeout = httpx2.Timeout(server.timeout, read=None)  # a server may hold a stream open
     http = await stack.enter_async_context(httpx2.AsyncClient(headers=server.headers, timeout=timeout))
-    return streamable_http_client(server.url, http_client=http)
+    return streamable_http_client(server.url, http_client=http)  # type: ignore[arg-type, unused-ignore]  # version 2
 
 
 def _stderr(stack: contextlib.AsyncExitStack) -> Any:
@@ -215,7 +215,7 @@ def _patiently(asked: "concurrent.futures.Future[Any]", timeout: float) -> Any:
 
 def _is_answer(error: Exception) -> bool:
     """Whether it is what the server answered, and not that it is gone."""
-    from mcp import MCPError
+    from mcp import MCPError  # type: ignore[attr-defined, unused-ignore]  # version 1 has none
     from mcp.types import CONNECTION_CLOSED
 
     return isinstance(error, MCPError) and error.error.code != CONNECTION_CLOSED

@@ -18,11 +18,12 @@ from runner.core.jobs import Job
 from runner.core.output import TaskOutput
 from runner.core.plan import Plan, branching
 from runner.core.plan.dependencies import EDITED, UNKNOWN
+from runner.crews.adapter import NATIVE
 from runner.crews.crew import Crew, CrewOutput
 from runner.crews.kickoff.attempts import CrewTasks, as_output
 from runner.crews.native_task import describe
 from runner.crews.snapshot import jsonable
-from runner.engine import adapters, local
+from runner.engine import local
 from runner.engine.attempt import Loaded
 from runner.events.bus import event_bus
 from runner.events.scope import push_event_scope, resume_task_scope
@@ -73,8 +74,8 @@ def prepare_kickoff(
     """
     if input_files:
         raise BadInput("input_files are not supported yet: give their paths as inputs, and read them in a task")
-    adapter = adapters.required(crew)
-    plan = adapter.plan(crew, "crew")
+    adapter = NATIVE
+    plan = adapter.plan_of_tasks(crew, "crew")
     crew.file_keys()
     known = progress or (state.progress.get(id(crew)) if state is not None and state.restored else None)
     progress = known or Progress(given=jsonable(inputs or {}))

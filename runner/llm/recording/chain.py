@@ -23,9 +23,13 @@ FORM = 1
 
 
 class Chain:
-    """The chain of one conversation. Its messages are not changed once they are said."""
+    """The chain of one conversation. Its messages are not changed once they are said, but where it is `reset`."""
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin with the first message again: others were changed."""
         self._hash = hashlib.sha256()
         self._last: Mapping[str, Any] | None = None
         self._hashed = 0
@@ -33,7 +37,7 @@ class Chain:
     def at(self, messages: Sequence[Mapping[str, Any]]) -> str | None:
         """The hash of the conversation as far as it is; None if it is not JSON."""
         if len(messages) < self._hashed or (self._last is not None and messages[self._hashed - 1] is not self._last):
-            self.__init__()  # type: ignore[misc]  # another conversation
+            self.reset()  # another conversation
         for message in messages[self._hashed :]:
             text = _text(message)
             if text is None:

@@ -1,0 +1,80 @@
+"""Reading a crew file: it is imported, and called, to see what it would run, and is stopped before it does.
+
+The crew that was to be kicked off is the one that the file means, with the inputs that it was to get.
+"""
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from typing import Any
+
+
+class Reading:
+    """A crew file is read, or called to be read: nothing in it is to run for real. ``came_to`` are the crews, flows
+    and models that it would have had work."""
+
+    def __init__(self) -> None:
+        self.came_to: list[object | None] = []
+
+
+_read: ContextVar[Reading | None] = ContextVar("runner_reading", default=None)
+_readings: list[Reading] = []
+
+
+@contextlib.contextmanager
+def reading() -> Iterator[Reading]:
+    """While this is open, code of a crew is read."""
+    one = Reading()
+    token = _read.set(one)
+    _readings.append(one)
+    try:
+        yield one
+    finally:
+        _readings.remove(one)
+        _read.reset(token)
+
+
+def being_read() -> Reading | None:
+    """What is being read, if code that comes here does so because of that: in a thread that it began, too."""
+    found = _read.get()
+    if found is None and _readings and threading.current_thread() is not threading.main_thread():
+        return _readings[-1]
+    return found
+
+
+class KickedOff(BaseException):
+    """A crew file that is being read came to a kickoff: this crew or flow is the one that it means. None of an agent or
+    a model alone."""
+
+    def __init__(self, crew: object | None) -> None:
+        super().__init__("kicked off while it is read")
+        self.crew = crew
+        if (read := being_read()) is not None:
+            read.came_to.append(crew)
+
+
+_inputs: dict[int, dict[str, Any]] = {}
+"""What crews are kicked off with where they are made, by the id of each that is there."""
+
+
+def stop_if_read(thing: object | None, inputs: Mapping[str, Any] | None = None) -> None:
+    """At a kickoff of a crew or a flow, or with None where an agent or a model is asked: raise `KickedOff` if this is
+    code that is read."""
+    if being_read() is not None:
+        raise KickedOff(None if thing is None else with_inputs(thing, inputs))
+
+
+def with_inputs(thing: Any, inputs: Mapping[str, Any] | None) -> Any:
+    """The crew or flow, of which it is noted that its file kicks it off with these inputs."""
+    if inputs:
+        if id(thing) not in _inputs:
+            weakref.finalize(thing, _inputs.pop, id(thing), None).atexit = False
+        _inputs[id(thing)] = dict(inputs)
+    return thing
+
+
+def inputs_of(thing: object) -> dict[str, Any]:
+    """What a crew or a flow is kicked off with by default, as its file has it."""
+    return dict(_inputs.get(id(thing), {}))

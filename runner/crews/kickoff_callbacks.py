@@ -1,0 +1,186 @@
+"""What a crew's callbacks do before its first task and after its last one, on the fleet: tasks of the run.
+
+Each is committed like any other task, so it is done once, and what it made of the inputs, or of the crew's output, is
+there on whichever worker continues. What a callback leaves on the object whose method it is goes along.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from runner.core import output as outputs
+from runner.core.errors import BadCrew, TaskError
+from runner.core.inputs import refuse_missing
+from runner.core.output import TaskOutput, UsageMetrics
+from runner.core.plan import Plan, PlannedTask
+from runner.core.plan.dependencies import EVERYTHING
+from runner.crews import callback_state
+from runner.crews.crew import Crew, CrewOutput
+from runner.engine.work import Work
+
+BEFORE, AFTER = "before_kickoff", "after_kickoff"
+KEYS = frozenset({BEFORE, AFTER})
+
+USAGE = "usage"  #: stored beside the output of a task: what its calls of models took
+
+Callbacks = Sequence[Callable[[Any], Any]]
+
+
+def around(crew: Crew, plan: Plan) -> Plan:
+    """The plan with a task before all others, and one after them, where the crew has callbacks for that."""
+    if not keys_of(crew):
+        return plan
+    tasks = list(plan.tasks)
+    if taken := [task.key for task in tasks if task.key in keys_of(crew)]:
+        raise BadCrew(f"a task is called {taken[0]!r}, as what the crew's callbacks do: give it another name")
+    waited_for = {key for task in tasks for key in task.after}
+    last = tuple(task.key for task in tasks if task.key not in waited_for)
+    if crew.before_kickoff_callbacks:
+        first = [one if one.after else one._replace(after=(BEFORE,)) for one in tasks]
+        tasks = [PlannedTask(BEFORE, context=()), *first]
+    if crew.after_kickoff_callbacks:
+        tasks.append(PlannedTask(AFTER, last))
+    inputs = frozenset[str]() if crew.before_kickoff_callbacks else plan.inputs  # what is missing may come from one
+    return dataclasses.replace(plan, tasks=tuple(tasks), inputs=inputs)
+
+
+def keys_of(crew: Crew) -> list[str]:
+    """The keys of the tasks that a crew's callbacks are."""
+    return [BEFORE] * bool(crew.before_kickoff_callbacks) + [AFTER] * bool(crew.after_kickoff_callbacks)
+
+
+def begin(crew: Crew, work: Work, needed: frozenset[str]) -> str:
+    """Let the callbacks look at the inputs; what they make of them is what all tasks get. Returns what is stored.
+
+    Raises `BadInput` where an input is ``needed`` that none of them gave.
+    """
+    work.uses.input(EVERYTHING)
+    callbacks = [functools.partial(_changed_by, callback) for callback in crew.before_kickoff_callbacks]
+    inputs, state = before(callbacks, owners(crew), dict(work.inputs), work)
+    refuse_missing(needed, inputs or {})
+    return outputs.dump(*outputs.from_value({"inputs": inputs, **({"self": state} if state else {})}))
+
+
+def before(
+    callbacks: Callbacks, own: Mapping[str, Any], inputs: Any, work: Work
+) -> tuple[dict[str, Any] | None, callback_state.State]:
+    """What callbacks make of the inputs, one after the other, and what they left on the objects of which they are
+    methods. Each is recorded: one that is done is not called again when the task restarts."""
+    state: callback_state.State = {}
+    for callback in callbacks:
+
+        def call(found: Any, callback: Any = callback) -> Any:
+            seen = callback_state.snapshot(own)
+            made = callback(found)
+            left, lost = callback_state.left_on(own, seen)
+            for what in lost:
+                work.note("task_log", what)
+            return {"inputs": json_inputs(made), "state": left}
+
+        said = work.journal.step(BEFORE, call, ({} if inputs is None else inputs,), {}, counted=False)
+        inputs = said["inputs"]
+        callback_state.put_on(own, said["state"])
+        for name, found in said["state"].items():
+            state.setdefault(name, {}).update(found)
+    return inputs, state
+
+
+def json_inputs(given: Any) -> dict[str, Any] | None:
+    """The inputs, which have to be JSON: tasks are done elsewhere. Raises `TaskError`."""
+    if given is not None and not isinstance(given, Mapping):
+        raise TaskError(f"{BEFORE} returned a {type(given).__qualname__}, not the inputs: return them as a dict")
+    for name, value in (given or {}).items():
+        try:
+            outputs.from_value({str(name): value})
+        except TypeError:
+            raise TaskError(
+                f"the input {name!r} that {BEFORE} returned is a {type(value).__qualname__}, which is not JSON: "
+                "tasks run in other processes, so make it text, a number, a list or a dict"
+            ) from None
+    return None if given is None else dict(given)
+
+
+def owners(crew: Crew) -> dict[str, Any]:
+    """The objects whose methods the crew's callbacks are, by name."""
+    return callback_state.owners_of([*crew.before_kickoff_callbacks, *crew.after_kickoff_callbacks])
+
+
+def begun(crew: Crew, work: Work) -> Work:
+    """The work of a task with the inputs as the callbacks left them, as their objects are, too."""
+    if BEFORE not in work.plan.by_key or work.key == BEFORE:
+        return work
+    found = stored(work, BEFORE)
+    if not isinstance(found.get("inputs"), dict | None) or not isinstance(found.get("self", {}), dict):
+        raise TaskError(f'the output of {BEFORE!r} is not {{"inputs": {{...}}}}')
+    callback_state.put_on(owners(crew), found.get("self", {}))
+    return dataclasses.replace(work, inputs=found.get("inputs") or {})
+
+
+def stored(work: Work, key: str) -> dict[str, Any]:
+    """What an earlier part of the kickoff found out, as its JSON."""
+    work.uses.task(key)
+    found = work.given.get(key) or work.fetch([key])[key]
+    if not isinstance(found.json_dict, dict):
+        raise TaskError(f"the output of {key!r} is no JSON object")
+    return found.json_dict
+
+
+def spent(work: Work) -> dict[str, Any]:
+    """What is stored beside the output of a task for the crew's ``token_usage``: nothing where no callback sees it."""
+    if AFTER not in work.plan.by_key or work.key in KEYS:
+        return {}
+    usage = UsageMetrics()
+    for call in work.journal.usages():
+        usage.add(call.prompt_tokens, call.completion_tokens)
+    return {USAGE: usage.model_dump()} if usage.successful_requests else {}
+
+
+def end(crew: Crew, work: Work, done: Mapping[str, TaskOutput], last: str) -> str:
+    """All tasks are ``done``: the crew's output, as its callbacks leave it. Returns what is stored."""
+    usage = UsageMetrics()
+    for beside in work.beside(list(done)).values():
+        one = UsageMetrics.model_validate(beside.get(USAGE) or {})
+        for name, many in one.model_dump().items():
+            setattr(usage, name, getattr(usage, name) + many)
+    crew.usage_metrics = usage
+    for key, task in crew.by_key.items():
+        task.output = done.get(key)
+    final = done[last]
+    result: Any = CrewOutput(
+        raw=final.raw,
+        json_dict=final.json_dict,
+        pydantic=final.pydantic,
+        token_usage=usage,
+        tasks_output=[done[key] for key in crew.task_keys if key in done and crew.by_key[key] is not crew.planner],
+    )
+    for callback in crew.after_kickoff_callbacks:
+        result = _after(callback, result, work)
+    return outputs.dump(*(outputs.from_value(result) if not isinstance(result, CrewOutput) else _parts(result)))
+
+
+def _after(callback: Callable[[Any], Any], result: Any, work: Work) -> Any:
+    """What a callback makes of the crew's output, recorded. Text, or other JSON, takes the output's place."""
+
+    def call(_: Any) -> Any:
+        made = callback(result)
+        made = result if made is None else made
+        return {"crew": _parts(made)} if isinstance(made, CrewOutput) else {"value": made}
+
+    given = _parts(result) if isinstance(result, CrewOutput) else result
+    said = work.journal.step(AFTER, call, (given,), {}, counted=False)
+    if "value" in said:
+        return said["value"]
+    output = result if isinstance(result, CrewOutput) else CrewOutput()
+    output.raw, output.json_dict = said["crew"]
+    return output
+
+
+def _parts(output: CrewOutput) -> tuple[str, Any]:
+    return output.raw, output.json_dict
+
+
+def _changed_by(callback: Callable[[Any], Any], inputs: dict[str, Any]) -> Any:
+    """The inputs that a callback returns; of one that returns nothing those that it was given, and may have changed."""
+    made = callback(inputs)
+    return inputs if made is None else made
