@@ -92,7 +92,9 @@ class Process:
     def do(self, job: Job) -> Decision | Refusal | None:
         """Do one job; None if it broke off. Then the claim is given back: no task hangs on a living process."""
         try:
-            return self._executor().do(job, self._kept().queue)
+            kept = self._kept()
+            executor: JobExecutor = getattr(kept, "executor", None) or self._executor()
+            return executor.do(job, kept.queue)
         except Exception:
             log.exception(
                 "job %s.%s attempt %d failed inside the runner; handing its task back",
@@ -131,9 +133,11 @@ class Process:
 
     def next(self) -> Message | None:
         """What this process continues with: what its last commit claimed, else the oldest message of its queue."""
-        if (claim := self._executor().next) is not None:
+        kept = self._kept()
+        executor: JobExecutor | None = getattr(kept, "executor", None)
+        if executor is not None and (claim := executor.next) is not None:
             return message_of(claim.job, claim.crew)
-        queue = self._kept().queue
+        queue = kept.queue
         return self._store().take(queue) if queue and not self.stops.draining else None
 
     def _store(self) -> RedisStore:

@@ -19,7 +19,7 @@ from runner.journal.task_marks import Log
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.claimed_steps import ClaimedSteps
 from runner.providers.redis.connection import PipelinedConnection
-from runner.providers.redis.scripts import claimed, flat, milliseconds, specification, specifications, stamp
+from runner.providers.redis.scripts import claimed, flat, milliseconds, specifications, stamp
 
 if TYPE_CHECKING:
     from runner.providers.redis.shared_connection import ConnectionSide
@@ -120,7 +120,7 @@ class ClaimedTask(ClaimedSteps):
     ) -> bool:
         """End a task of a plan that grows. False if the shared texts are of another version: nothing was done."""
         expanded = {"version": version, "put": expansion.put, "gone": expansion.gone, "notes": expansion.notes}
-        ready = json.dumps([specification(task, 1) for task in expansion.ready], ensure_ascii=False)
+        ready = specifications(expansion.ready, needs=1)
         text = json.dumps(expanded, ensure_ascii=False)
         how: dict[str, Any] = {"replayed": replayed, "used": used, "ms": ms, "process": process, "queue": queue}
         answer = self._commit(expansion.output, ready, text, **how)

@@ -118,7 +118,7 @@ def create(
             parent=where.branch,
             expected_plan=where.digest,
             edits=json.dumps([[task, output[1:]] for task, output in edits.items()], ensure_ascii=False),
-            ready=specifications(ready, first=True),
+            ready=specifications(ready, needs=0),
             kept=json.dumps([task.key for task in ready if task.key in kept], ensure_ascii=False),
             tasks_left=len(regrown.ready if regrown else rerun),
             stamp=stamp(),

@@ -23,6 +23,7 @@ import time
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
+from json.encoder import encode_basestring
 from typing import Any, Protocol
 
 from redis.exceptions import NoScriptError
@@ -234,20 +235,16 @@ def stamp() -> str:
     return time.strftime("%Y%m%dT%H%M%S", time.gmtime())
 
 
-def specification(task: PlannedTask, needs: int) -> dict[str, Any]:
-    """A task as the scripts take it: what it waits for in number, its context, its timeout in ms, its pool."""
-    return {
-        "task": task.key,
-        "needs": needs,
-        "context": _text(task.context) if task.context else "[]",
-        "timeout": str(milliseconds(task.timeout)) if task.timeout else "0",
-        **({"pool": task.pool} if task.pool else {}),
-    }
-
-
-def specifications(tasks: Iterable[PlannedTask], *, first: bool = False) -> str:
-    """Several of them, as the JSON list that the scripts take; the ``first`` of a branch wait for none."""
-    return _text([specification(task, 0 if first else len(task.after)) for task in tasks])
+def specifications(tasks: Iterable[PlannedTask], *, needs: int | None = None) -> str:
+    """Tasks as the JSON list that the scripts take: how many each waits for, all before it unless ``needs`` says how
+    many; its context, its timeout in ms, its pool."""
+    found = []
+    for task in tasks:
+        context = encode_basestring(_text(task.context)) if task.context else '"[]"'
+        text = f'"task":{encode_basestring(task.key)},"needs":{len(task.after) if needs is None else needs}'
+        text += f',"context":{context},"timeout":"{milliseconds(task.timeout) if task.timeout else 0}"'
+        found.append(f'{{{text},"pool":{encode_basestring(task.pool)}}}' if task.pool else f"{{{text}}}")
+    return f"[{','.join(found)}]"
 
 
 # -- what scripts return

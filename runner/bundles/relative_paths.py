@@ -42,7 +42,7 @@ ADVICE = (
 
 FRESH = 60.0  #: seconds that who made a folder may take to lock it
 
-_here: list[Path] = []
+_here: list[str] = []  #: as text: a path is asked for it twice for each task
 
 _chdir, _listdir = os.chdir, os.listdir  #: as they are before `install`: both are called for each task
 
@@ -59,7 +59,7 @@ def enter(cache: Path) -> None:
     with contextlib.suppress(OSError):  # a file system without locks: nothing is swept there
         fcntl.flock(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), fcntl.LOCK_SH)
     os.chdir(folder)
-    _here[:] = [folder]
+    _here[:] = [str(folder)]
 
 
 def sweep(cache: Path) -> None:
@@ -90,7 +90,7 @@ def stray_files() -> list[str]:
     if not _here or not (found := _listdir(_here[0])):
         return []
     for name in found:
-        path = _here[0] / name
+        path = Path(_here[0], name)
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     return sorted(found)
 
@@ -100,7 +100,7 @@ def is_led_astray(error: BaseException | None) -> bool:
     if not _here or not isinstance(error, OSError) or not isinstance(error.filename, str | bytes):
         return False
     try:
-        return not Path(os.fsdecode(error.filename)).is_absolute() and Path.cwd() == _here[0]
+        return not Path(os.fsdecode(error.filename)).is_absolute() and Path.cwd() == Path(_here[0])
     except OSError:
         return False
 
