@@ -232,3 +232,33 @@ def test_hooks_and_callbacks_that_ended_are_called_once_and_one_that_a_kill_hit_
         assert (models.requests, result.ledger["paid"], result.ledger["in_doubt"]) == (3, 3, 0)
         assert result.ledger["tools"]["in_doubt"] == 2
         assert result.recoveries == 2 * len(DONE)
+
+
+ASKS = """
+    from runner import Agent, Crew, Task
+    from runner.hooks import before_tool_call
+    from runner.tools import tool
+
+    @tool
+    def remove(name: str) -> str:
+        "Removes."
+        return "removed " + name
+
+    @before_tool_call(tools=["remove"])
+    def approve(context):
+        return context.request_human_input("Remove?") == "yes"
+
+    agent = Agent(role="Clerk", llm="openai/gpt-4o-mini", tools=[remove])
+    crew = Crew(tasks=[Task(name="one", description="one", agent=agent)])
+"""
+
+
+def test_a_hook_that_asks_a_person_has_the_run_wait(fleet: Any, client: Client, write_crew: Any) -> None:
+    with ModelServer([Rule("one", Call("remove", {"name": "x"}), "Done.")]) as models:
+        fleet.start("--concurrency", "1", **models.environment)
+        run = fleet.runner("submit", str(write_crew(ASKS)), "--detach").stdout.split()[-1]
+        assert client.run(run).wait(60).status == "waiting"
+        assert fleet.runner("answer", run, "--text", "no").returncode == 0
+        result = client.run(run).wait(60)
+        assert (result.status, models.requests) == ("completed", 2), result
+        assert "blocked by hook" in str(models.log[-1].messages)
