@@ -27,6 +27,9 @@ from runner.tasks.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
 
+RESTARTED = 75  #: the exit code of a worker that restarts itself
+MARGIN = 5.0  #: seconds beyond the drain timeout that it gets for that
+
 
 class HeartbeatStep(bootsteps.StartStopStep):
     """Starts with the pool, ends after it; outlives the broker's reconnects."""
@@ -185,5 +188,9 @@ def _free_slot(pid: int) -> None:
 
 def _restart(why: str) -> None:
     log.error("restarting this worker: %s", why)
-    os.environ["RUNNER_EXIT_CODE"] = "75"
+    os.environ["RUNNER_EXIT_CODE"] = str(RESTARTED)
+    # What stopped consuming may stand still and hear no signal, and its parent, which did not ask, does not kill it.
+    end = threading.Timer(WorkerSettings().drain_timeout + MARGIN, os._exit, (RESTARTED,))
+    end.daemon = True
+    end.start()
     os.kill(os.getpid(), signal.SIGTERM)

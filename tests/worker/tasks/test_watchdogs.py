@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -57,6 +59,26 @@ def test_a_worker_that_stopped_consuming_is_restarted(
     assert handle.wait(60).status == "completed"
     assert "1 job(s) are queued, slots are free, and none was claimed for 2 s" in fleet.log()
     eventually(lambda: set(children_of(worker.pid)) - {main}, why="another process does it")
+
+
+STANDS_STILL = """
+import signal, threading
+from runner.tasks import steps
+
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # in no thread is it heard
+steps.MARGIN = 0.1
+threading.Thread(target=steps._restart, args=("it consumes nothing",)).start()
+threading.Event().wait()
+"""
+
+
+def test_a_worker_that_does_not_hear_that_it_is_to_restart_is_ended() -> None:
+    """Then its parent starts another, and its claims are taken back as those of one that died."""
+    ended = subprocess.run(
+        [sys.executable, "-c", STANDS_STILL], env={**os.environ, "RUNNER_DRAIN_TIMEOUT": "0"},
+        timeout=60, check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert ended.returncode == 75, ended.stderr
 
 
 def test_a_stall_is_time_in_which_nothing_moved(monkeypatch: pytest.MonkeyPatch) -> None:
