@@ -15,10 +15,11 @@ from runner.core.plan.dependencies import NOTHING, ReadSet
 from runner.core.plan.expansion import Expansion
 from runner.core.redaction import redact
 from runner.core.settings import MAX_HANDOVERS
-from runner.journal.task_marks import Log
+from runner.journal.acknowledged import Log
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.claimed_steps import ClaimedSteps
 from runner.providers.redis.connection import PipelinedConnection
+from runner.providers.redis.rewound import LookBack
 from runner.providers.redis.scripts import claimed, flat, milliseconds, specifications, stamp
 
 if TYPE_CHECKING:
@@ -140,25 +141,28 @@ class ClaimedTask(ClaimedSteps):
     ) -> str:
         with self._lock:
             self._note_open_again()
-        answer = self._fenced(
-            scripts.load("commit"),
-            home=self._home,
-            run=self._run,
-            branch=self._branch,
-            task=self._task,
-            journal=self._journal,
-            outputs=self._outputs,
-            worker=self._claim.worker,
-            output=pack_output(output[1:] if ms is None else f'"ms":{ms},{output[1:]}'),
-            log_entry=f",{encode_basestring(self._claim.job.task)}{used.to_json()}]",
-            replayed=counters_text(replayed),
-            next=ready,
-            expansion=expansion,
-            stamp=stamp(),
-            process=process,
-            queue=queue,
-            nonce=os.urandom(8).hex() if process else "",
-        )
+        slots = {
+            "home": self._home,
+            "run": self._run,
+            "branch": self._branch,
+            "task": self._task,
+            "journal": self._journal,
+            "outputs": self._outputs,
+            "worker": self._claim.worker,
+            "output": pack_output(output[1:] if ms is None else f'"ms":{ms},{output[1:]}'),
+            "log_entry": f",{encode_basestring(self._claim.job.task)}{used.to_json()}]",
+            "replayed": counters_text(replayed),
+            "next": ready,
+            "expansion": expansion,
+            "stamp": stamp(),
+            "process": process,
+            "queue": queue,
+            "nonce": os.urandom(8).hex() if process else "",
+            "recorded": self._log.count if self._log is not None else 0,
+        }
+        while (answer := self._fenced(scripts.load("commit"), **slots))[0] == "rewound":
+            if not self._look_back():
+                slots["recorded"] = 0  # what is missing is not remembered any more
         if answer[0] == "changed":
             return "changed"
         with self._lock:
@@ -173,6 +177,14 @@ class ClaimedTask(ClaimedSteps):
             job = Job(run_id, branch, task, attempt)
             self.next = claimed(job, self._claim.worker, given)
         return str(answer[2])
+
+    def _look_back(self) -> bool:
+        """Have counted what the store forgot of this claim, while its journal is there. Returns whether any was."""
+        assert self._log is not None
+        slots = LookBack(self._claim.worker).slots(self._log.acknowledged(), home=self._home)
+        with self._lock:
+            verdict, *_ = scripts.load("look_back")(self._line, **slots)
+        return str(verdict) == "forgotten"
 
     def ask(self, step: str, question: str, *, replayed: Counters | int) -> None:
         """Hand the task back until a person has answered; ``step`` of its journal is where the answer belongs."""

@@ -18,8 +18,9 @@ from runner.core.ledger import (
     reserved_text,
     text_of_one,
 )
+from runner.journal.acknowledged import Log
 from runner.journal.recorder import BegunStep, DoneStep
-from runner.journal.task_marks import HALF, Log, SentCalls
+from runner.journal.task_marks import HALF, SentCalls
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.connection import PipelinedConnection
 from runner.providers.redis.patience import outage, quiet_watch

@@ -4,7 +4,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator
 
-from runner.journal.task_marks import Acknowledged
+from runner.journal.acknowledged import Acknowledged
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.connection import Client
 from runner.providers.redis.patience import not_now

@@ -17,9 +17,9 @@ from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.dependencies import ReadSet
 from runner.core.plan.expansion import Branch, Expansion
 from runner.core.states import RunStatus
+from runner.journal.acknowledged import Log
 from runner.journal.rate_limit import Pacer
 from runner.journal.recorder import Recorder
-from runner.journal.task_marks import Log
 from runner.providers.records import (
     Beat,
     BranchRecord,

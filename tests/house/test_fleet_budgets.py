@@ -130,9 +130,9 @@ class Cost(NamedTuple):
 
 
 BUDGETS = {
-    "task": Cost(calls=246, sent=2, trips=2, inside=45, received=880, answered=802),
-    "next task": Cost(calls=218, sent=1, trips=1, inside=26, received=546, answered=343),
-    "next run": Cost(calls=223, sent=1, trips=1, inside=58, received=492, answered=361),
+    "task": Cost(calls=246, sent=2, trips=2, inside=45, received=887, answered=802),
+    "next task": Cost(calls=218, sent=1, trips=1, inside=26, received=553, answered=343),
+    "next run": Cost(calls=223, sent=1, trips=1, inside=58, received=499, answered=361),
     "step": Cost(calls=70, sent=1, trips=1, inside=6, received=307, answered=19),
     "mapped step": Cost(calls=48, sent=0, trips=0, inside=0, received=42, answered=1),
     "call": Cost(calls=135, sent=1, trips=1, inside=10, received=870, answered=19),

@@ -1,7 +1,7 @@
 -- Commit a task: its output, the checkpoint and pruning, the tasks that it unlocks and their jobs, all or nothing.
 --
 -- KEYS home run branch task journal outputs
--- ARGV name:text key:text token:int worker:text output:text log_entry:text replayed:entries? next:tasks expansion:expansion? stamp:text process:text queue:text nonce:text
+-- ARGV name:text key:text token:int worker:text output:text log_entry:text replayed:entries? next:tasks expansion:expansion? stamp:text process:text queue:text nonce:text recorded:int
 -- USES now queued emit refuse send unlock close account checkpoint lifetime finish wait expand intact take waiting
 --
 -- output: the record as JSON without its opening brace. log_entry: the task and what it used, as the rest of a JSON list that
@@ -10,8 +10,9 @@
 -- the shared texts to put, those gone, lines to note, and the version that all this was made from.
 -- process: "", or the process of the worker that continues with the first task that becomes ready: instead of being sent, it
 -- is claimed as by claim.lua. queue: "", or where that process takes its next job if none became ready. nonce: one per commit,
--- so that a claim whose answer was lost can be asked again.
--- Returns {"committed", sequence, the branch's status, the event's sequence, that of the branch's completion or 0, and where
+-- so that a claim whose answer was lost can be asked again. recorded: how many steps the store acknowledged to this claim.
+-- Returns {"rewound"} where it has fewer, and they are not counted yet (look_back.lua needs the journal for that),
+-- {"committed", sequence, the branch's status, the event's sequence, that of the branch's completion or 0, and where
 -- one was claimed {task, attempt, what claim.lua returns, and unless they are the same its run, its branch}}, also when this very token committed before (the
 -- events' are 0 then), {"changed"} (the shared texts did: look again), or {"refused"}.
 local done = redis.call("HGET", outputs, key)
@@ -27,6 +28,12 @@ local t = redis.call("HMGET", task, "token", "scope", "started", "prompt_tokens"
                      "began", "claims", "reserved", "open")
 if t[1] ~= token then return refuse(run, name, key, token, "commit") end
 if expansion and (redis.call("HGET", shared_key(branch), "version") or "") ~= expansion.version then return {"changed"} end
+if recorded ~= "0" then
+  local missing = recorded + (string.match("," .. (t[9] or ""), "," .. token .. ":(%d+),") or 0) - redis.call("HLEN", journal)
+  local counted = missing > 0 and redis.call("HGET", run, "rewound:" .. name .. "|" .. key .. "|" .. token)
+  for _ in pairs(counted and cjson.decode(counted).steps or {}) do missing = missing - 1 end
+  if missing > 0 then return {"rewound"} end
+end
 local r, b = of_run(run), of_branch(branch)
 local unlocked = expansion and #next or 0
 local left = tonumber(b[8]) + unlocked - 1

@@ -13,7 +13,7 @@ from redis import Redis
 from redis.exceptions import ConnectionError
 
 from runner.client import forking
-from runner.journal.task_marks import Logs
+from runner.journal.acknowledged import Logs
 from runner.providers.memory import task as memory_task
 from runner.providers.redis import claimed, claimed_steps, patience, scripts, store
 from runner.providers.redis.connection import PipelinedConnection

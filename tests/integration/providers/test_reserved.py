@@ -12,8 +12,8 @@ from runner.core.errors import ClaimLost
 from runner.core.jobs import Claim
 from runner.core.ledger import STEP, AccountKey
 from runner.core.output import dump
+from runner.journal.acknowledged import Logs
 from runner.journal.recorder import BegunStep, DoneStep
-from runner.journal.task_marks import Logs
 from runner.providers.redis import claimed_steps
 from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.patience import QuietWatch

@@ -7,10 +7,11 @@ import pytest
 
 from runner.core.errors import ClaimLost
 from runner.core.jobs import Claim
-from runner.core.ledger import AccountKey, Usage
+from runner.core.ledger import STEP, AccountKey, Usage
 from runner.core.settings import WorkerSettings
-from runner.journal import task_marks
-from runner.journal.task_marks import Acknowledged, Log, Logs
+from runner.journal import acknowledged, task_marks
+from runner.journal.acknowledged import Acknowledged, Log, Logs
+from runner.journal.recorder import BegunStep, DoneStep
 from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.rewound import LookBack
 from runner.tasks.heartbeat import Heartbeat
@@ -148,6 +149,56 @@ def hold(driver: Driver, task: ClaimedTask) -> None:
     """It goes on."""
 
 
+@pytest.mark.parametrize("looks", ["before", "since", "not at all"])
+@pytest.mark.parametrize("together", [False, True])
+def test_what_the_store_forgot_under_a_claim_that_commits_is_in_doubt(
+    server: Any, driver: Driver, logs: Logs, backup: Callable[[str], Any], looks: str, together: bool
+) -> None:
+    """Its process goes on as if nothing had been, and the commit takes the journal in which the steps are missing."""
+    # Given a step that the store remembers, and two after it that it forgets
+    run = driver.submit(plan_of("a", "b"))
+    task = task_of(driver, logs, driver.take("a")["a"])
+    task.begin_step()
+    task.record_step("zero", "0", replayed=0)
+    before = backup(server.url)
+    if together:
+        task.begin_steps([BegunStep(GPT), BegunStep()])
+        task.record_steps([DoneStep("one", "1", GPT, Usage(10, 1)), DoneStep("two", "2")], replayed=0)
+    else:
+        for step, entry in (("one", GPT), ("two", STEP)):
+            task.begin_step(entry)
+            task.record_step(step, "1", replayed=0, entry=entry)
+    before.restore()
+    # When its process records another, and commits, whoever looks, and when
+    task.begin_step(GPT)
+    task.record_step("three", "3", replayed=0, entry=GPT)
+    if looks == "before":
+        LookBack("w0")(driver.redis, logs.claims)
+    commit(driver, task)
+    counted = driver.runs.get(run).ledger
+    if looks == "since":
+        LookBack("w0")(driver.redis, logs.claims)
+    # Then those two are in doubt, once, and none is paid that is not in the account
+    assert driver.runs.get(run).ledger == counted
+    assert (counted["paid"], counted["in_doubt"]) == (2, 2)
+    assert [(e["task"], e["forgotten"], e["steps"]) for e in driver.events(run, "store_rewound")] == [
+        ("a", "steps", "2")
+    ]
+
+
+def test_a_claim_that_cannot_say_what_was_forgotten_commits(
+    server: Any, driver: Driver, logs: Logs, backup: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = driver.submit(plan_of("a"))
+    task = task_of(driver, logs, driver.take("a")["a"])
+    before = backup(server.url)
+    task.record_step("one", "1", replayed=0)
+    before.restore()
+    monkeypatch.setattr(acknowledged, "WINDOW", -1)  # as if a minute ago
+    commit(driver, task)
+    assert driver.runs.get(run).status == "completed"
+
+
 @pytest.mark.parametrize("then", [commit, release, hand_on, hold])
 @pytest.mark.parametrize(
     "forgets", ["the claim", "a step", "a step and the release", "a step of a claim released since"]
@@ -253,29 +304,29 @@ def test_what_is_there_is_in_no_doubt(driver: Driver, logs: Logs, caplog: pytest
 
 
 def test_a_full_memory_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_marks, "LARGEST", task_marks.SMALLEST)
+    monkeypatch.setattr(acknowledged, "LARGEST", acknowledged.SMALLEST)
     logs = Logs(1)
     log = logs.log(0)
     for i in range(1000):
         claim = log.claimed(f"r|main|t{i}", i)
         claim.recorded(["s"], "", "")
-        claim.recorded(["x" * task_marks.SMALLEST], "", "")
+        claim.recorded(["x" * acknowledged.SMALLEST], "", "")
         claim.ended("commit")
     kept = logs.claims()
     assert 50 < len(kept) < 200
     assert kept[-1] == Acknowledged("r|main|t999", 999, {"s": ""}, 1, "", "commit")
     assert [claim.token for claim in kept] == list(range(1000 - len(kept), 1000))
-    monkeypatch.setattr(task_marks, "WINDOW", -1)
+    monkeypatch.setattr(acknowledged, "WINDOW", -1)
     assert logs.claims() == []
 
 
 def test_steps_whose_names_are_too_long_for_one_line_have_a_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_marks, "LARGEST", task_marks.SMALLEST)
+    monkeypatch.setattr(acknowledged, "LARGEST", acknowledged.SMALLEST)
     logs = Logs(1)
     claim = logs.log(0).claimed("r|main|t", 1)
     names = ["\u67e5" * 60 + f"({n:016x})#1" for n in range(24)]
     claim.recorded(names[:-2], "", "")
-    claim.recorded([names[-2], "x" * task_marks.SMALLEST, names[-1]], "", "")
+    claim.recorded([names[-2], "x" * acknowledged.SMALLEST, names[-1]], "", "")
     (kept,) = logs.claims()
     assert kept.recorded == len(names) + 1
     assert list(kept.steps) == names

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from runner.core.clock import SYSTEM, Clock
+from runner.journal.acknowledged import WINDOW, Logs
 from runner.journal.cancellation.cancel_scope import CancelScope
-from runner.journal.task_marks import WINDOW, Logs
 from runner.providers.memory import MemoryStore
 from runner.testing import ManualClock
 
