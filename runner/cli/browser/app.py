@@ -128,6 +128,7 @@ class Browser(PlainApp[Order]):
         self.marked = [one for one in self.marked if one in kept]
         self.points.fill(build(branches), self._notes)
         if not kept:
+            self.workers.cancel_group(self, "details")
             self.details = None
             self.pane.say("There are no checkpoints yet.", "there are no checkpoints yet")
         elif not self._filled or self.chosen not in kept:
@@ -171,6 +172,7 @@ class Browser(PlainApp[Order]):
     @on(Tree.NodeHighlighted)
     def _highlighted(self, event: Tree.NodeHighlighted[Any]) -> None:
         if isinstance(event.node.data, Branch):
+            self.workers.cancel_group(self, "details")  # what the cursor has left is not shown over it
             self.details = None
             self.pane.show_branch(event.node.data)
         elif event.node.data is not None:

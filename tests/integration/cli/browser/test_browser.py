@@ -359,20 +359,6 @@ def test_a_place_that_cannot_be_read_is_said_and_can_be_looked_at_again(play, so
     play(story, source)
 
 
-def test_a_branch_is_described_too(play, source):
-    async def story(screen):
-        await screen.press("home")
-        assert "keeps   4 checkpoints" in screen.text
-        await screen.press("down", "down", "down", "down")
-        assert f"left    main at {source.kept[1].id}"[:44] in screen.text
-        # enter folds it
-        before = len([row for row in screen.rows if ":" in row[:40]])
-        await screen.press("enter")
-        assert len([row for row in screen.rows if ":" in row[:40]]) < before
-
-    play(story, source)
-
-
 def test_text_from_a_checkpoint_is_no_markup(play, fakes):
     source = fakes.FakeSource(fakes.line([1]), inputs={"[bold]topic": "[/]", "b": "[red]x[/red]"})
     source.title = "./[a]"
