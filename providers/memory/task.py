@@ -81,7 +81,7 @@ class MemoryTask:
         if self._reserved and entry == self._expected and not supersedes:
             self._reserved = False
             if entry == STEP:
-                self._out.unnoted(self._open)
+                self._out.unnoted(self._open[STEP])
             return
         self._note_open()
 
@@ -354,7 +354,7 @@ class MemoryTask:
 
     def _reserve(self, reserved: bool | None) -> None:
         if self._reserved is False and self._expected == STEP:
-            self._out.unnoted(None)
+            self._out.unnoted(0)
         self._reserved = reserved
 
     def _note_open_again(self) -> None:

@@ -1,149 +1,38 @@
 """What a worker writes of the steps of a task that it holds."""
 
 import json
-import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
 
-from runner.core.errors import ClaimLost
-from runner.core.jobs import Claim
-from runner.core.ledger import (
-    NO_TOKENS,
-    STEP,
-    AccountKey,
-    Counters,
-    NextStep,
-    Usage,
-    counters_text,
-    reserved_text,
-    text_of_one,
-)
-from runner.journal.acknowledged import Log
+from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage, counters_text, reserved_text, text_of_one
 from runner.journal.recorder import BegunStep, DoneStep
-from runner.journal.task_marks import HALF, SentCalls
-from runner.providers.redis import keys, scripts
-from runner.providers.redis.connection import PipelinedConnection
-from runner.providers.redis.patience import outage, quiet_watch
-from runner.providers.redis.scripts import flat, packed
-
-if TYPE_CHECKING:
-    from runner.providers.redis.shared_connection import ConnectionSide
-
-AWAY = 0.02  #: seconds without a word of the store after which a step begins only when that has its note
+from runner.journal.task_marks import HALF
+from runner.providers.redis import scripts
+from runner.providers.redis.scripts import PackedScript, flat, packed
+from runner.providers.redis.step_notes import NEITHER, StepNotes
 
 
-class ClaimedSteps:
-    """The steps of a claimed task. Each write shows the token; `ClaimLost` if it no longer holds.
+class ClaimedSteps(StepNotes):
+    """The steps of a claimed task. Each write shows the token; `ClaimLost` if it no longer holds."""
 
-    ``outgoing`` is told which calls have left: what it knows of a task whose process died, `reap` is told.
-    ``log`` is told what the store acknowledged: what it knows and the store forgot, `LookBack` counts.
-    """
+    _reached = 0  #: records that this attempt replayed or made: its progress
 
-    def __init__(
-        self,
-        line: "PipelinedConnection | ConnectionSide",
-        claim: Claim,
-        outgoing: Callable[[str], None] | None = None,
-        log: Log | None = None,
-    ) -> None:
-        self._line = line
-        self._claim = claim
-        job, home = claim.job, line.home
-        self._run = keys.run_key(job.run_id, home)
-        self._branch = keys.branch_key(job.run_id, job.branch, home)
-        self._task = keys.key("task_key", branch_key=self._branch, name=job.task)
-        self._journal = keys.key("journal_key", branch_key=self._branch, name=job.task)
-        self._who = {"name": job.branch, "key": job.task, "token": claim.token}
-        self._record, self._record_own = scripts.load("record_step"), scripts.load("record_own_step")
-        self._record_call, self._begin = scripts.load("record_call"), scripts.load("begin_step")
-        self._reached = 0  # records that this attempt replayed or made: its progress
-        self._open = Counters()  # the steps that are begun, and neither recorded nor dropped
-        self._out = SentCalls(claim.token, outgoing)
-        self._log = log.claim if log is not None else None
-        self._noted = False
-        # Whether a note is reserved for the next step: the store has one step more than are begun. False: that began.
-        self._reserved: bool | None = None
-        self._expected = STEP  # for which it is
-        self._next = NextStep()
-        self._between: tuple[AccountKey | None, int] = (
-            None,
-            0,
-        )  # the step that is just being noted (-1) or recorded (+1)
-        line.missed = self._missed
-        self._heard = time.monotonic()  # when the store last said that the claim holds
-        self._lock = line.lock  # a task may have threads
+    @cached_property
+    def _record_own(self) -> PackedScript:
+        script = scripts.load("record_own_step")
+        return PackedScript(script, self._run, self._task, self._journal, self._claim.token)
+
+    @cached_property
+    def _record_call(self) -> PackedScript:
+        script = scripts.load("record_call")
+        return PackedScript(script, self._run, self._task, self._journal, *self._who.values())
 
     can_wait = True
 
     def place(self, step: str) -> str:
         """The journal is its own: the step's name."""
         return step
-
-    def begin_step(
-        self, entry: AccountKey = STEP, *, supersedes: Sequence[AccountKey] = (), intent_only: bool = False
-    ) -> None:
-        """Note that a step begins: one that runs without a note could not be counted as in doubt.
-
-        It costs no round trip: nothing waits for the answer, where the store was heard a moment ago. Else the process
-        may have been frozen, and its claim lost, or the store may refuse for now. A call of a model, or a tool, waits
-        also where no process could read that it left. A step for which the last record reserved a note sends none.
-        Raises `ClaimLost`.
-        """
-        with self._lock:
-            for one in supersedes:
-                self._open[one] -= 1
-            self._open[entry] += 1
-            if not intent_only and entry != STEP:
-                self._out.count(entry, 1)
-            soon = not self._quiet() and not outage.is_on
-            self._next.begins(entry, soon=soon)
-            if self._reserved and soon and entry == self._expected and not supersedes:
-                self._reserved = False
-                if entry == STEP:  # of others it is said when they leave
-                    self._out.unnoted(self._open)
-                return
-            self._note_begun(text_of_one(entry), int(entry == STEP), leaves=entry != STEP, soon=soon)
-
-    def begin_steps(self, begins: Sequence[BegunStep]) -> None:
-        """Note that several begin, in one command: as `begin_step` does of one."""
-        if len(begins) == 1:
-            entry, supersedes, intent_only = begins[0]
-            self.begin_step(entry, supersedes=supersedes, intent_only=intent_only)
-            return
-        with self._lock:
-            self._next.recorded = None
-            new = self._add_open(begins)
-            soon = not self._quiet() and not outage.is_on
-            self._note_begun(new.text(), new[STEP], leaves=len(new) > int(STEP in new), soon=soon)
-
-    def _add_open(self, begins: Sequence[BegunStep]) -> Counters:
-        new = Counters()
-        for entry, supersedes, intent_only in begins:
-            for one in supersedes:
-                self._open[one] -= 1
-            self._open[entry] += 1
-            new[entry] += 1
-            if not intent_only and entry != STEP:
-                self._out.count(entry, 1)
-        return new
-
-    def _note_begun(self, new: str, own: int, *, leaves: bool, soon: bool) -> None:
-        """Send the note of what is open. The ``new`` ones begin with it, ``own`` of them the author's."""
-        begun = self._open.text()
-        if soon and (not leaves or (self._out.is_read and len(begun) < HALF // 2)):
-            self._out.ahead |= leaves
-            self._note_open(new, begun)
-        else:
-            self._between = (STEP, -own)
-            self._note_surely()
-            self._between = (None, 0)
-        if self._log is not None:  # the note is on its way: what is remembered of it is looked for
-            self._log.began(begun)
-
-    def mark_sent(self, entry: AccountKey) -> None:
-        """A call that was only intended is being sent."""
-        with self._lock:
-            self._out.count(entry, 1)
 
     def record_step(
         self,
@@ -165,77 +54,87 @@ class ClaimedSteps:
                 self._confirm()
             reserved = None
             if entry is not None:
-                if self._open[entry] > 0 and self._out.is_read:
-                    reserved, self._next.recorded = self._next.get(entry), entry
-                self._open[entry] = max(self._open[entry] - 1, 0)
+                if (many := self._open[entry]) > 0:
+                    self._open[entry] = many - 1
+                    if self._out.is_read:
+                        reserved, self._next.recorded = self._next.get(entry), entry
                 self._between = (entry, 1)
             begun = self._open.with_one_more(reserved)
             if reserved is not None and reserved != STEP and len(begun) >= HALF // 2:  # that could not be said to leave
                 reserved, begun = None, self._open.text()
-            served, paid = counters_text(replayed) if replayed else "", "" if entry is None else text_of_one(entry)
+            paid = "" if entry is None else text_of_one(entry)
+            expected = reserved_text(reserved)
             self._reached += 1 + (replayed.passed if isinstance(replayed, Counters) else replayed)
-            slots = {
-                "run": self._run,
-                "task": self._task,
-                "journal": self._journal,
-                "token": self._claim.token,
-                "step": step,
-                "value": value,
-                "begun": begun,
-                "reserved": reserved_text(reserved),
-                "reached": self._reached,
-            }
-            if served or not self._recorded_alone(slots, entry, usage, reported=reported):
-                self._record_any(slots, entry, usage, paid=paid, replayed=served, reported=reported)
+            if replayed or not self._recorded_alone(step, value, begun, expected, entry, usage, reported=reported):
+                self._record_any(step, value, begun, expected, entry, usage, replayed, reported=reported)
             if self._log is not None:
                 self._log.recorded((step,), paid, begun)
             if entry is not None:
-                self._between = (None, 0)
+                self._between = NEITHER
                 if entry != STEP:
                     self._out.count(entry, -1)
             self._reserve(None if reserved is None else True)
             if reserved is not None:
                 self._expected = reserved
 
-    def _recorded_alone(self, slots: dict[str, Any], entry: AccountKey | None, usage: Usage, *, reported: bool) -> bool:
+    def _recorded_alone(
+        self,
+        step: str,
+        value: str,
+        begun: str,
+        reserved: str,
+        entry: AccountKey | None,
+        usage: Usage,
+        *,
+        reported: bool,
+    ) -> bool:
         """Record what nothing was replayed before, by a script of its own. False where there is none for it, or the
         claim is lost."""
         if entry is None or entry.kind == "step":
             if usage is not NO_TOKENS:
                 return False
-            answer = self._record_own(self._line, **slots, paid="" if entry is None else "1")
+            paid = "" if entry is None else "1"
+            done = self._record_own(self._line, step, value, paid, begun, reserved, self._reached)
         elif entry.kind == "model":
-            answer = self._record_call(
-                self._line,
-                **slots,
-                name=self._who["name"],
-                key=self._who["key"],
-                agent=entry.agent,
-                model=entry.model,
-                prompt_tokens=usage.prompt_tokens,
-                completion_tokens=usage.completion_tokens,
-                details=",".join(map(str, usage.details)),
-                event="" if reported else "1",
-            )
+            _, agent, model = entry
+            details = ",".join(map(str, usage.details))
+            tokens = usage.prompt_tokens, usage.completion_tokens
+            about = agent, model, *tokens, details, "" if reported else "1"
+            done = self._record_call(self._line, step, value, begun, reserved, self._reached, *about)
         else:
             return False
-        if answer[0] == "refused":
-            return False
-        self._sure()
-        return True
+        if done:
+            self._sure()
+        return bool(done)
 
     def _record_any(
-        self, slots: dict[str, Any], entry: AccountKey | None, usage: Usage, *, paid: str, replayed: str, reported: bool
+        self,
+        step: str,
+        value: str,
+        begun: str,
+        reserved: str,
+        entry: AccountKey | None,
+        usage: Usage,
+        replayed: Counters | int,
+        *,
+        reported: bool,
     ) -> None:
         about: dict[str, Any] = {}
         if entry is not None and entry.kind == "model" and not reported:
             about = {"model": entry.model, "agent": entry.agent, **usage.by_name()}
         details = usage.details if usage is not NO_TOKENS else ()
         self._fenced(
-            self._record,
-            **slots,
-            paid=paid,
-            replayed=replayed,
+            scripts.load("record_step"),
+            run=self._run,
+            task=self._task,
+            journal=self._journal,
+            step=step,
+            value=value,
+            begun=begun,
+            reserved=reserved,
+            reached=self._reached,
+            paid="" if entry is None else text_of_one(entry),
+            replayed=counters_text(replayed),
             prompt_tokens=usage.prompt_tokens,
             completion_tokens=usage.completion_tokens,
             details=json.dumps(details) if details else "",
@@ -289,7 +188,7 @@ class ClaimedSteps:
                 replayed=counters_text(replayed),
                 reached=self._reached,
             )
-            self._between = (None, 0)
+            self._between = NEITHER
             self._reserve(None)
             for entry, alike in by_entry.items():
                 if self._log is not None:
@@ -298,118 +197,3 @@ class ClaimedSteps:
                     self._out.count(entry, -len(alike))
             if self._log is not None and not done:
                 self._log.began(begun)
-
-    def drop_step(self, entry: AccountKey = STEP, *, intent_only: bool = False) -> None:
-        """A begun step raised: it is not in doubt."""
-        with self._lock:
-            if not intent_only:
-                self._out.count(entry, -1)
-            self._open[entry] = max(self._open[entry] - 1, 0)
-            if self._reserved is False and entry == self._expected:  # the note is there for the next one
-                self._reserve(True)
-                return
-            if self._log is not None:
-                self._log.began(self._open.text())
-            self._note_open()
-
-    def _quiet(self) -> bool:
-        """Whether the store has not been heard for a moment."""
-        return time.monotonic() - self._heard > AWAY
-
-    def _reserve(self, reserved: bool | None) -> None:
-        if self._reserved is False and self._expected == STEP:
-            self._out.unnoted(None)
-        self._reserved = reserved
-        if reserved:
-            quiet_watch(self._withdraw, AWAY)
-
-    def _withdraw(self) -> bool:
-        """Withdraw the note that is reserved, if its step did not come soon. Returns whether that is settled."""
-        if not self._quiet():  # the lock is held by who waits for the store, and is not wanted where steps come
-            return False
-        with self._lock:
-            if not self._reserved:
-                return True
-            if not self._quiet():
-                return False
-            if not self._line.reconnected:
-                self._note_open()
-                if self._log is not None:
-                    self._log.began(self._open.text())
-            return True
-
-    def _confirm(self) -> None:
-        """The notes of what left are in the store before that says less is under way: a record that no process received
-        would count as one of them."""
-        self._line.settle()
-        if self._line.reconnected:
-            self._note_surely()
-        self._out.confirmed()
-
-    def _note_open(self, new: str = "", begun: str | None = None) -> None:
-        """Say which steps are begun. Said in whole each time, it may get lost with a connection, and be said again.
-
-        The ``new`` ones are done without waiting for the answer: they count also if the claim is lost by now.
-        """
-        if self._line.reconnected:
-            self._line.execute_command("SCRIPT", "LOAD", self._begin.text)
-            self._line.reconnected = False
-        self._line.send_nowait("EVALSHA", self._begin.sha, *self._begin.arguments(self._begun(new, begun)))
-        self._noted = True
-        self._reserve(None)
-
-    def _begun(self, new: str = "", begun: str | None = None) -> dict[str, Any]:
-        begun = self._open.text() if begun is None else begun
-        return {"run": self._run, "task": self._task, **self._who, "begun": begun, "new": new}
-
-    def _note_open_again(self) -> None:
-        """Before the end of the task: where a note was refused, or lost with its connection, or reserved and used."""
-        if self._reserved is False:
-            self._note_surely()
-        elif self._reserved and self._log is not None:
-            self._log.began(self._open.text())
-        self._reserve(None)
-        if self._noted:
-            self._line.settle()
-            if self._line.reconnected:
-                self._note_surely()
-
-    def _note_surely(self) -> None:
-        """Say it, and wait for the answer. Raises `ClaimLost`."""
-        try:
-            self._held(self._begin, **self._begun())
-        except ClaimLost:
-            self._reserve(None)
-            raise
-        self._noted, self._line.reconnected = True, False
-        self._reserve(None)
-
-    def _missed(self) -> None:
-        """The store takes nothing now, and may not have taken a note either: who looks after us is told, if we die."""
-        begun = Counters(self._open)
-        entry, many = self._between
-        if entry is not None:
-            begun[entry] += many
-        self._out.unsure(begun)
-
-    def _held(self, script: scripts.LuaScript, **slots: Any) -> int:
-        with self._lock:
-            answer = int(script(self._line, **slots))
-        if not answer:
-            raise ClaimLost(f"the claim on {self._claim.job.ref} is lost")
-        self._sure()
-        return answer
-
-    def _sure(self) -> None:
-        """The store has all that it was told."""
-        self._heard = time.monotonic()
-        self._out.sure()
-
-    def _fenced(self, script: scripts.LuaScript, **slots: Any) -> Any:
-        """Run a script that checks the fencing token. Raises `ClaimLost`."""
-        with self._lock:
-            answer = script(self._line, **{**slots, **self._who})
-        if answer[0] == "refused":
-            raise ClaimLost(f"the claim on {self._claim.job.ref} is lost: token {self._claim.token} no longer holds")
-        self._sure()
-        return answer

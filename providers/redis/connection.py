@@ -207,7 +207,7 @@ class PipelinedConnection:
             raise
 
     def execute_command(self, *command: Any) -> Any:
-        """Send a command and return its answer."""
+        """Send a command and return its answer: given by its parts, or as the bytes that it is packed to."""
         try:
             return self.ask(*command)
         except TRANSIENT_ERRORS as error:
@@ -261,10 +261,12 @@ class PipelinedConnection:
         if self._closed:
             self._connection.connect()  # left alone it would return to the same server, whichever is the master now
             self._closed = False
-        try:
-            packed = hiredis.pack_command(command)
-        except TypeError as error:
-            raise DataError(str(error)) from None
+        packed = command[0]
+        if type(packed) is not bytes or len(command) > 1:
+            try:
+                packed = hiredis.pack_command(command)
+            except TypeError as error:
+                raise DataError(str(error)) from None
         self._connection.send_packed_command((packed,), check_health=False)
 
     def settle(self) -> None:

@@ -26,6 +26,7 @@ from importlib.resources import files
 from json.encoder import encode_basestring
 from typing import Any, Protocol
 
+import hiredis
 from redis.exceptions import NoScriptError
 
 from runner.core.jobs import Claim, Job, Scope
@@ -100,6 +101,29 @@ class LuaScript:
             return client.execute_command("EVALSHA", self.sha, *arguments)
         except NoScriptError:
             return client.execute_command("EVAL", self.text, *arguments)
+
+
+class PackedScript:
+    """A script whose ``first`` slots are always the same: these are packed once, and each call packs the others."""
+
+    def __init__(self, script: LuaScript, *first: Any) -> None:
+        self.script, self.first = script, first
+        rest = len(script.keys) + len(script.argv) - len(first)
+        parts = hiredis.pack_command(("EVALSHA", script.sha, len(script.keys), *first))
+        self._head = b"*%d\r\n%b" % (3 + len(first) + rest, parts[parts.index(b"\n") + 1 :])
+        self._skipped = len(b"*%d\r\n" % rest)
+
+    def __call__(self, client: Executor, *rest: str | int) -> Any:
+        """Run it with the other slots, in their order: as `LuaScript` does."""
+        try:
+            return client.execute_command(self.packed(*rest))
+        except NoScriptError:
+            return client.execute_command("EVAL", self.script.text, len(self.script.keys), *self.first, *rest)
+
+    def packed(self, *rest: str | int) -> bytes:
+        """The command."""
+        packed: bytes = hiredis.pack_command(rest)  # type: ignore[arg-type]  # it says that they are one
+        return self._head + packed[self._skipped :]
 
 
 @cache

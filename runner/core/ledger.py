@@ -84,6 +84,10 @@ class Counters(Counter[AccountKey]):
 
     def with_one_more(self, entry: AccountKey | None) -> str:
         """The same, if there were one more with this key."""
+        if len(self) == 1:  # as of most tasks
+            for one, many in self.items():
+                if entry is None or entry == one:
+                    return text_of_one(one, many if entry is None else many + 1, self.tokens.get(one, 0))
         if entry is not None:
             self[entry] += 1
         found = ""
@@ -96,9 +100,9 @@ class Counters(Counter[AccountKey]):
 
 
 @lru_cache(maxsize=256)
-def text_of_one(entry: AccountKey) -> str:
-    """The text of counters with one such step."""
-    return f"[{line_of(entry, 1, 0)}]"
+def text_of_one(entry: AccountKey, many: int = 1, tokens: int = 0) -> str:
+    """The text of counters with so many such steps, and no others."""
+    return f"[{line_of(entry, many, tokens)}]" if many > 0 else ""
 
 
 @lru_cache(maxsize=256)

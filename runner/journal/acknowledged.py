@@ -13,6 +13,7 @@ import mmap
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from json.encoder import encode_basestring_ascii
 from typing import Any
 
@@ -20,7 +21,7 @@ from runner.core.clock import SYSTEM, Clock
 
 WINDOW = 60.0  #: seconds for which it is remembered, at most
 LARGEST, SMALLEST, ALL = 2**18, 2**14, 2**24  #: bytes of a ring, and of all rings of a worker
-TOGETHER = 16  #: steps in a line, at most; of long names one: a line that does not fit is not remembered
+TOGETHER, LONG = 16, 3000  #: steps in a line, and characters of them; of longer names one: a line has to fit
 
 _HEAD = struct.Struct("=Q")  # how many bytes were ever written
 
@@ -48,22 +49,24 @@ class Log:
     def claimed(self, ref: str, token: int) -> "ClaimLog":
         """A claim was given."""
         self.claim = ClaimLog(self, ref, token)
-        self.add(self.claim.label, "claimed")
+        self.add(self.claim.label, '"claimed"')
         return self.claim
 
-    def add(self, claim: str, *what: str) -> None:
-        """A line."""
-        said = ", ".join(map(encode_basestring_ascii, what))
+    def add(self, claim: str, said: str) -> None:
+        """A line of texts, each as JSON."""
         line = f"[{self._clock.monotonic():.3f}, {claim}, {said}]\n".encode()
-        room = self._size - _HEAD.size
-        if len(line) > room // 4:
+        room, long = self._size - _HEAD.size, len(line)
+        if long > room // 4:
             return  # a name of many kilobytes
-        (written,) = _HEAD.unpack_from(self._memory, self._start)
-        at, base = written % room, self._start + _HEAD.size
-        first = line[: room - at]
-        self._memory[base + at : base + at + len(first)] = first
-        self._memory[base : base + len(line) - len(first)] = line[len(first) :]
-        _HEAD.pack_into(self._memory, self._start, written + len(line))
+        memory, base = self._memory, self._start + _HEAD.size
+        (written,) = _HEAD.unpack_from(memory, self._start)
+        at = written % room
+        if at + long <= room:
+            memory[base + at : base + at + long] = line
+        else:
+            memory[base + at : base + room] = line[: room - at]
+            memory[base : base + at + long - room] = line[room - at :]
+        _HEAD.pack_into(memory, self._start, written + long)
 
     def lines(self) -> Iterator[tuple[str, int, str, list[str]]]:
         """What is remembered, oldest first: of which claim's task, under which token, what kind, and what."""
@@ -83,18 +86,22 @@ class ClaimLog:
 
     def began(self, begun: str) -> None:
         """So much is under way now. The store may not know it yet."""
-        self._log.add(self.label, "began", begun)
+        self._log.add(self.label, f'"began", {encode_basestring_ascii(begun)}')
 
     def recorded(self, steps: Sequence[str], paid: str, begun: str) -> None:
         """The records of steps, which count alike, were acknowledged."""
-        together = TOGETHER if len("".join(steps).encode("unicode_escape")) < 2500 else 1
-        for start in range(0, len(steps), together):
-            self.count += len(some := steps[start : start + together])
-            self._log.add(self.label, "recorded", begun, paid, str(self.count), *some)
+        names = ", ".join(map(encode_basestring_ascii, steps))
+        if len(steps) > 1 and (len(steps) > TOGETHER or len(names) > LONG):
+            many = TOGETHER if len(steps) > TOGETHER else 1
+            for start in range(0, len(steps), many):
+                self.recorded(steps[start : start + many], paid, begun)
+            return
+        self.count += len(steps)
+        self._log.add(self.label, f'{_recorded_as(begun, paid)}, "{self.count}", {names}')
 
     def ended(self, operation: str) -> None:
         """The claim was given up, by that operation."""
-        self._log.add(self.label, "ended", operation)
+        self._log.add(self.label, f'"ended", "{operation}"')
 
     def acknowledged(self) -> Acknowledged:
         """What is remembered of it."""
@@ -103,6 +110,11 @@ class ClaimLog:
             if (ref, token) == (self._ref, self._token):
                 _note(found, kind, what)
         return found
+
+
+@lru_cache(maxsize=256)
+def _recorded_as(begun: str, paid: str) -> str:
+    return ", ".join(map(encode_basestring_ascii, ("recorded", begun, paid)))
 
 
 class Logs:

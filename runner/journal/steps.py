@@ -103,8 +103,11 @@ def dump(name: str, value: Any, result_type: Any) -> str:
     if type(value) is types.CoroutineType:
         value.close()
         raise TypeError(f"step {name!r} returned a coroutine: give the async function itself, and await the step")
-    if type(value) is str and result_type is None and value.isascii():
-        return encode_basestring(value)
+    if type(value) is str and result_type is None:
+        if value.isprintable() and '"' not in value and "\\" not in value:  # ten times as fast as to look for escapes
+            return f'"{value}"'
+        if value.isascii():
+            return encode_basestring(value)
     try:
         if result_type is not None:
             data = result_type.dump_python(value, mode="json", warnings=False)

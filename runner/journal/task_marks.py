@@ -145,7 +145,7 @@ class SentCalls:
         self._token, self._say = token, say
         self._out: dict[AccountKey, int] = {}
         self._unsure: dict[AccountKey, int] | None = None
-        self._unnoted: dict[AccountKey, int] = {}
+        self._unnoted = 0
         self._texts: dict[int, str] = {}  # with so many steps that are not noted, and nothing else
         self.ahead = False  #: a note of one that may leave now was sent, and is not confirmed
         self.is_read = say is not None  #: whether who takes the task back may read it
@@ -173,14 +173,15 @@ class SentCalls:
             self._unsure = None
             self._notify()
 
-    def unnoted(self, begun: Counters | None) -> None:
-        """These steps are under way, one of them on the note that was reserved for it. None: nothing is any more."""
-        many = begun[STEP] if begun else 0
-        self._unnoted = {STEP: many} if many > 0 else {}
-        if self._say is not None and many in self._texts and not self._out and self._unsure is None:
-            self._say(self._texts[many])  # as it is with each step, twice
-        else:
+    def unnoted(self, many: int) -> None:
+        """So many steps of the author's own are under way, one of them on the note that was reserved for it; or none
+        is any more."""
+        self._unnoted = many
+        text = self._texts.get(many)
+        if text is None or self._out or self._unsure is not None:
             self._notify()
+        elif self._say is not None:
+            self._say(text)  # as it is with each step, twice
 
     def _notify(self) -> None:
         if self._say is not None:
@@ -188,11 +189,12 @@ class SentCalls:
             for entry, many in self._out.items():
                 if many:
                     text += f", {line_of(entry, many, many if self.ahead else 0)}"
-            for entry, many in (self._unsure or self._unnoted).items():
-                text += f", {line_of(entry, many, 0)}"
+            for entry, many in (self._unsure or {STEP: self._unnoted}).items():
+                if many:
+                    text += f", {line_of(entry, many, 0)}"
             text = f"{self._token} [{text}]"
             if not self._out and self._unsure is None:
-                self._texts[self._unnoted.get(STEP, 0)] = text
+                self._texts[self._unnoted] = text
             self._say(text)
 
 
@@ -226,20 +228,23 @@ def slot(place: int | None) -> Callable[[str], None] | None:
     """
     if place is None or not 0 <= place < CHILDREN or _sent is None:
         return None
-    memory, half = _sent, 0
+    memory, halves = _sent, ["", ""]
     pages = [2 * place * _SLOT, (2 * place + 1) * _SLOT]
     older, start = min((_SLOT_HEAD.unpack_from(memory, at)[1], at) for at in pages)
     memory[start : start + _SLOT] = bytes(_SLOT)
-    _SLOT_HEAD.pack_into(memory, start, os.getpid(), older + 2, half)
+    _SLOT_HEAD.pack_into(memory, start, os.getpid(), older + 2, 0)
+    standing = start + _SLOT_HEAD.size - 1
 
     def say(text: str) -> None:
-        nonlocal half
-        data = text.encode()
-        data = data if len(data) <= HALF - _LENGTH.size else b""
-        half = 1 - half
-        at = start + _SLOT_HEAD.size + half * HALF
-        memory[at : at + _LENGTH.size + len(data)] = _LENGTH.pack(len(data)) + data
-        memory[start + _SLOT_HEAD.size - 1] = half  # one byte: a kill in the midst leaves what stood before
+        half = 1 - memory[standing]
+        if text != halves[half]:  # as each step begins and ends, the two are there
+            halves[half] = ""
+            data = text.encode()
+            data = data if len(data) <= HALF - _LENGTH.size else b""
+            at = start + _SLOT_HEAD.size + half * HALF
+            memory[at : at + _LENGTH.size + len(data)] = _LENGTH.pack(len(data)) + data
+            halves[half] = text
+        memory[standing] = half  # one byte: a kill in the midst leaves what stood before
 
     return say
 

@@ -24,7 +24,7 @@ from runner.engine.decisions import Commit
 from runner.engine.jobs import JobExecutor
 from runner.engine.local import LocalStops
 from runner.journal import task_marks
-from runner.providers.redis import claimed_steps
+from runner.providers.redis import step_notes
 from runner.providers.redis.connection import Replicas
 from runner.providers.redis.envelope import DIRECT
 from runner.providers.redis.runs import Runs
@@ -133,9 +133,9 @@ BUDGETS = {
     "task": Cost(calls=246, sent=2, trips=2, inside=45, received=887, answered=802),
     "next task": Cost(calls=218, sent=1, trips=1, inside=26, received=553, answered=343),
     "next run": Cost(calls=223, sent=1, trips=1, inside=58, received=499, answered=361),
-    "step": Cost(calls=70, sent=1, trips=1, inside=6, received=307, answered=19),
-    "mapped step": Cost(calls=48, sent=0, trips=0, inside=0, received=42, answered=1),
-    "call": Cost(calls=135, sent=1, trips=1, inside=10, received=870, answered=19),
+    "step": Cost(calls=57, sent=1, trips=1, inside=5, received=307, answered=5),
+    "mapped step": Cost(calls=47, sent=0, trips=0, inside=0, received=42, answered=1),
+    "call": Cost(calls=134, sent=1, trips=1, inside=10, received=870, answered=5),
     "gathered call": Cost(calls=191, sent=0, trips=0, inside=6, received=566, answered=1),  # 30 are of asyncio
 }
 MARGIN = 1.0 if sys.version_info[:2] == (3, 11) else 1.1  #: of calls: each Python's library has its own
@@ -235,7 +235,7 @@ class Worker:
 
 @pytest.mark.parametrize("what", CREWS)
 def test_one_more_costs_no_more_than_it_did(what, server, redis, tmp_path, monkeypatch):
-    monkeypatch.setattr(claimed_steps, "AWAY", math.inf)  # however slow the machine is, no step waits for its note
+    monkeypatch.setattr(step_notes, "AWAY", math.inf)  # however slow the machine is, no step waits for its note
     time_slice, queue = math.inf if what.startswith("next") else 0.0, QUEUE if what == "next run" else ""
     worker, budget = Worker(server, redis, tmp_path, time_slice, queue), BUDGETS[what]
     for many in (SHORT, LONG):  # what is done once in a process is done

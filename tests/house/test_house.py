@@ -34,7 +34,6 @@ LONGER: dict[str, str] = {
     "tests/integration/providers/test_scripts.py": "one section for each script",
     "tests/integration/providers/operations.py": "one method for each operation of a store",
     "providers/memory/task.py": "all that a claim allows, in the order of the port",
-    "runner/journal/journal.py": "a step, from where it begins to what is replayed of it",
     "runner/core/encoding.py": "one section for each kind of value that a task may return",
     "tests/unit/core/test_encoding.py": "and one for each here",
     "tests/integration/bundles/test_bundle.py": "a few lines for each kind of file that is packed or left out",

@@ -6,10 +6,10 @@
 --
 -- As record_step, of which this is what calls need that nothing was replayed before, by the fewest commands.
 -- details: "" or, of its tokens, those that account.lua names, as "1,2,3,4". event: "1" for one that the model answered.
--- Returns {"recorded"}; or {"refused"}, of which nothing is said: record_step says it.
+-- Returns 1; or 0 if it is refused, of which nothing is said: record_step says it.
 local t = redis.call("HMGET", task, "token", "started", "reached", "handed", "prompt_tokens", "completion_tokens")
 local r = redis.call("HMGET", run, "id", "paid", "prompt_tokens", "completion_tokens", "events")
-if t[1] ~= token or not r[1] then return {"refused"} end
+if t[1] ~= token or not r[1] then return 0 end
 local field = cjson.encode({name, key, agent, model})
 local line = redis.call("HGET", ledger_key(run), field)
 local paid, between, prompt, completion, served =
@@ -72,4 +72,4 @@ if tonumber(reached) > tonumber(t[3] or 0) then
   if t[4] then redis.call("HDEL", task, "handed") end
 end
 redis.call("HSET", task, unpack(of_task))
-return {"recorded"}
+return 1

@@ -9,59 +9,62 @@
 -- those of its tokens that account.lua names, if there are any. begun: the steps that are being done, or begin with this.
 -- reached: how many records its attempt has replayed and made so far, with these.
 -- Returns {"recorded"} or {"refused"}.
-local function number(count) return string.format("%.0f", count) end
-local t = redis.call("HMGET", task, "token", "reached", "started", "prompt_tokens", "completion_tokens")
+local t = redis.call("HMGET", task, "token", "reached", "started", "prompt_tokens", "completion_tokens", "handed")
 if t[1] ~= token then return refuse(run, name, key, token, "step") end
 if replayed or calls then redis.call("HLEN", ledger_key(run)) end
 if calls then redis.call("XLEN", events_key(run)) end
 if redis.call("HLEN", run) == 0 then return refuse(run, name, key, token, "step") end
-local made, tokens = {}, {prompt = 0, completion = 0}
-local had, names, first, paid, of_call = redis.call("HLEN", journal), {}, false, 0, {}
-for i = 3, #steps, 3 do
-  if steps[i] == "2" then of_call[i] = table.remove(calls or {}, 1) or wrong("calls", "as many as the steps say") end
+local had, names, many, first, paid, made, of_call = redis.call("HLEN", journal), {}, 0, false, 0, {}, {}
+for i = 1, #steps, 3 do
+  many = many + 1
+  names[many] = steps[i]
+  if steps[i + 2] == "2" then of_call[i + 2] = table.remove(calls or {}, 1) or wrong("calls", "as many as the steps say") end
 end
-redis.call("HSET", task, "begun", begun, "reserved", "")
 if tonumber(reached) > tonumber(t[2] or 0) then
-  redis.call("HSET", task, "crashes", 0, "reached", reached)
-  redis.call("HDEL", task, "handed")
+  redis.call("HSET", task, "begun", begun, "reserved", "", "crashes", 0, "reached", reached)
+  if t[6] then redis.call("HDEL", task, "handed") end
+else
+  redis.call("HSET", task, "begun", begun, "reserved", "")
 end
-for i = 1, #steps, 3 do names[#names + 1] = steps[i] end
-for from = 1, #names, 1000 do  -- `unpack` has no room for many more
-  local there, new, values = redis.call("HMGET", journal, unpack(names, from, math.min(from + 999, #names))), {}, {}
-  for i, value in ipairs(there) do
+for from = 1, many, 1000 do  -- `unpack` has no room for many more
+  local there, new, values, last = redis.call("HMGET", journal, unpack(names, from, math.min(from + 999, many))), {}, {}, 0
+  for i = 1, #there do
     local at = 3 * (from + i) - 5
-    if not value and not new[steps[at]] then
-      new[steps[at]] = true
-      values[#values + 1] = steps[at]
-      values[#values + 1] = steps[at + 1]
+    local step = steps[at]
+    if not there[i] and not new[step] then
+      new[step], values[last + 1], values[last + 2], last = true, step, steps[at + 1], last + 2
       first = first or at == 1
       if steps[at + 2] == "1" then paid = paid + 1 end
-      made[#made + 1] = of_call[at + 2]
+      if calls then made[#made + 1] = of_call[at + 2] end
     end
   end
-  if #values > 0 then redis.call("HSET", journal, unpack(values)) end
+  if last > 0 then redis.call("HSET", journal, unpack(values)) end
 end
 if paid > 0 then redis.call("HINCRBY", run, "paid", paid) end
-for _, one in ipairs(made) do
-  local _, agent, model, _, _, prompt, completion, event = unpack(one)
-  local details = one[9] and {one[9], one[10], one[11], one[12]}
-  account(run, name, key, "paid", {one}, prompt, completion, details)
-  tokens.prompt, tokens.completion = tokens.prompt + prompt, tokens.completion + completion
-  if event == 1 then
-    local said = {"model", model, "agent", agent, "prompt_tokens", number(prompt), "completion_tokens", number(completion)}
-    for i, count in ipairs(details or {}) do
-      if count > 0 then
-        said[#said + 1] = DETAILS[i]
-        said[#said + 1] = number(count)
+if made[1] then
+  local function number(count) return string.format("%.0f", count) end
+  local tokens = {prompt = 0, completion = 0}
+  for _, one in ipairs(made) do
+    local _, agent, model, _, _, prompt, completion, event = unpack(one)
+    local details = one[9] and {one[9], one[10], one[11], one[12]}
+    account(run, name, key, "paid", {one}, prompt, completion, details)
+    tokens.prompt, tokens.completion = tokens.prompt + prompt, tokens.completion + completion
+    if event == 1 then
+      local said = {"model", model, "agent", agent, "prompt_tokens", number(prompt), "completion_tokens", number(completion)}
+      for i, count in ipairs(details or {}) do
+        if count > 0 then
+          said[#said + 1] = DETAILS[i]
+          said[#said + 1] = number(count)
+        end
       end
+      emit(run, "llm_call_completed", "branch", name, "task", key, "parent", t[3] or 0, unpack(said))
     end
-    emit(run, "llm_call_completed", "branch", name, "task", key, "parent", t[3] or 0, unpack(said))
   end
-end
-for i, kind in ipairs({"prompt", "completion"}) do
-  if tokens[kind] > 0 then
-    redis.call("HINCRBY", run, kind .. "_tokens", tokens[kind])
-    redis.call("HSET", task, kind .. "_tokens", number((t[3 + i] or 0) + tokens[kind]))
+  for i, kind in ipairs({"prompt", "completion"}) do
+    if tokens[kind] > 0 then
+      redis.call("HINCRBY", run, kind .. "_tokens", tokens[kind])
+      redis.call("HSET", task, kind .. "_tokens", number((t[3 + i] or 0) + tokens[kind]))
+    end
   end
 end
 if first then account(run, name, key, "replayed", replayed) end

@@ -23,11 +23,8 @@ class CancelScope:
     def __init__(self, clock: Clock = SYSTEM) -> None:
         self._clock = clock
         # Re-entrant: a signal handler runs on the task's own thread, perhaps while that is in here.
-        self._lock = lock = _RLock()
-        self._in_call, self._in_write = (
-            _InCall(lock),
-            _InWrite(lock),
-        )  # which do not refer to this: no collector is needed
+        self._lock = _RLock()
+        self._in_call, self._in_write = _InCall(), _InWrite()  # which do not refer to this: no collector is needed
         self._asleep: set[Wakeup] = set()
         self._with_person = 0.0
         self._no_question: threading.Event | None = None  # until a person is asked: it costs more than the rest of this
@@ -40,7 +37,7 @@ class CancelScope:
     @property
     def in_call(self) -> bool:
         """Whether the task is inside a step."""
-        return self._in_call.many > 0
+        return bool(self._in_call.many)
 
     def call(self) -> contextlib.AbstractContextManager[None]:
         """The task is inside a step: a deferrable stop waits for its end."""
@@ -101,46 +98,40 @@ class CancelScope:
         """Whether the stop may be raised in the task right now; ``force`` breaks into calls too."""
         with self._lock:
             call = self._in_call
-            return call.stop is not None and self._in_write.many == 0 and (force or call.many == 0)
+            return call.stop is not None and not self._in_write.many and (force or not call.many)
 
 
 class _InCall:
     """The task is inside a step, which it enters only if it is not to stop. (A generator would cost too much.)"""
 
-    __slots__ = ("_lock", "many", "stop")
+    __slots__ = ("many", "stop")
 
-    def __init__(self, lock: threading.RLock) -> None:
-        self._lock = lock
-        self.many = 0
+    def __init__(self) -> None:
+        self.many: list[None] = []  # one for each thread that is: to add to it needs no lock, as to count would
         self.stop: BaseException | None = None
 
     def __enter__(self) -> None:
         if self.stop is not None:
             raise self.stop
-        with self._lock:
-            self.many += 1
+        self.many.append(None)
 
     def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self.many -= 1
+        self.many.pop()
 
 
 class _InWrite:
     """The task writes to the store."""
 
-    __slots__ = ("_lock", "many")
+    __slots__ = ("many",)
 
-    def __init__(self, lock: threading.RLock) -> None:
-        self._lock = lock
-        self.many = 0
+    def __init__(self) -> None:
+        self.many: list[None] = []
 
     def __enter__(self) -> None:
-        with self._lock:
-            self.many += 1
+        self.many.append(None)
 
     def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self.many -= 1
+        self.many.pop()
 
 
 _waiting: dict[int, "Wakeup"] = {}

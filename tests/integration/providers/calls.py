@@ -131,14 +131,21 @@ def _later(ttl: int) -> int:
 def recorded(redis: "Redis", monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Call]]:
     """Note every call of a script in this process."""
     calls: list[Call] = []
-    arguments = scripts.LuaScript.arguments
+    arguments, pack = scripts.LuaScript.arguments, scripts.PackedScript.packed
 
     def noting(script: scripts.LuaScript, slots: dict[str, Any]) -> list[Any]:
         calls.append(Call(script, dict(slots), read(redis)))
         return arguments(script, slots)
 
+    def noting_packed(packed: scripts.PackedScript, *rest: str | int) -> bytes:
+        script = packed.script
+        slots = dict(zip((*script.keys, *script.argv), (*packed.first, *rest), strict=True))
+        calls.append(Call(script, slots, read(redis)))
+        return pack(packed, *rest)
+
     with monkeypatch.context() as patch:
         patch.setattr(scripts.LuaScript, "arguments", noting)
+        patch.setattr(scripts.PackedScript, "packed", noting_packed)
         yield calls
 
 

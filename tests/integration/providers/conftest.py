@@ -15,7 +15,7 @@ from redis.exceptions import ConnectionError
 from runner.client import forking
 from runner.journal.acknowledged import Logs
 from runner.providers.memory import task as memory_task
-from runner.providers.redis import claimed, claimed_steps, patience, scripts, store
+from runner.providers.redis import claimed, patience, scripts, step_notes, store
 from runner.providers.redis.connection import PipelinedConnection
 
 from .observed import TEST_KEY
@@ -40,7 +40,7 @@ settings.register_profile(
 def nobody_was_frozen() -> Iterator[None]:
     """However slow the machine is."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(claimed_steps, "AWAY", 3600)
+        patch.setattr(step_notes, "AWAY", 3600)
         yield
 
 

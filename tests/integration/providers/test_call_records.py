@@ -1,4 +1,7 @@
-"""A call of a model has a script of its own, and several have one: each leaves what `record_step` leaves."""
+"""An author's step and a call of a model have scripts of their own, and several have one.
+
+Each leaves what `record_step` leaves.
+"""
 
 import json
 from typing import Any
@@ -7,7 +10,7 @@ import pytest
 from redis import Redis
 
 from runner.core.errors import ClaimLost
-from runner.core.ledger import AccountKey, Usage
+from runner.core.ledger import STEP, AccountKey, Usage
 from runner.journal.recorder import BegunStep, DoneStep
 from runner.providers.redis import keys
 from runner.providers.redis.claimed import ClaimedTask
@@ -67,6 +70,49 @@ def test_all_scripts_leave_the_same(
     together = left(driver.redis, record_together(driver, "r3", calls, reported=reported)._run)
     for name in ("ledger", "journal", "events", "run", "task"):
         assert found[name] == due[name] == together[name]
+
+
+@pytest.mark.parametrize("over", [False, True], ids=["running", "over"])
+@pytest.mark.parametrize("before", ["nothing", "a crash", "a hand-over"])
+def test_a_step_of_the_authors_own_leaves_the_same(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, before: str, over: bool
+) -> None:
+    def stored(run: str) -> dict[str, Any]:
+        driver.submit(plan_of("a"), run)
+        task = driver.task(driver.take()["a"])
+        if before != "nothing":
+            task.begin_step()
+            task.record_step("s#0", "1", replayed=0)
+            if before == "a crash":
+                driver.workers.reap("w0", process="p0", reason="it died", max_attempts=9)
+            else:
+                task.release(replayed=0)
+            task = driver.task(driver.take()["a"])
+        for number, entry in enumerate([STEP, None, STEP]):
+            if over and number == 1:  # the lifetime that the run's end gives its keys
+                for key in (task._run, task._task, task._journal):
+                    driver.redis.pexpire(key, 600_000)
+            task.begin_step(*filter(None, [entry]))
+            for _ in range(2):  # an answer that was lost is asked for again
+                task.record_step(f"s#{number}", "1", replayed=0, entry=entry)
+        expires = driver.redis.pttl(task._journal) > 0
+        found = {**left(driver.redis, task._run), "expires": expires}
+        task.commit("{}", [], replayed=0)
+        return found
+
+    by_its_own = stored("r1")
+    monkeypatch.setattr(ClaimedSteps, "_recorded_alone", lambda *_, **__: False)
+    assert by_its_own == stored("r2")
+    assert by_its_own["expires"] is over
+
+
+def test_a_first_step_after_its_run_was_over_does_not_outlive_it(driver: Driver) -> None:
+    driver.submit(plan_of("a"))
+    task = driver.task(driver.take()["a"])
+    driver.redis.pexpire(task._run, 600_000)
+    task.begin_step()
+    task.record_step("s#1", "1", replayed=0)
+    assert 0 < driver.redis.pttl(task._journal) <= 600_000
 
 
 def test_who_lost_the_claim_records_no_call_and_the_run_says_so(driver: Driver) -> None:

@@ -42,6 +42,13 @@ def test_what_a_dead_child_said_is_read_though_another_took_its_place(path: str)
     assert task_marks.read_marks(path) == {}
 
 
+@pytest.mark.parametrize("many", range(7))
+def test_what_is_said_by_turns_is_read_as_it_was_said_last(path: str, many: int) -> None:
+    texts = ["7 none", "7 one", "7 none", "7 two", "7 two", "7 one"]
+    pid = child(lambda say: [say(text) for text in texts[:many]], 5)
+    assert task_marks.read_marks(path) == ({str(pid): texts[many - 1]} if many else {})
+
+
 def test_nothing_is_known_of_what_does_not_fit(path: str, tmp_path: Path) -> None:
     child(lambda say: [say("7 one"), say("x" * task_marks.HALF)], 4)
     child(lambda say: say("7 one"), task_marks.CHILDREN)

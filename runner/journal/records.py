@@ -1,0 +1,119 @@
+"""What is recorded of one task in flight, and how far the task is: what is replayed, and is not done again.
+
+A step is known by its name, its arguments and its occurrence: the second call with the same name and arguments is
+another step. So steps may be done in any order, and from several threads. Arguments that are not JSON count by their
+type only.
+"""
+
+import functools
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+from runner.core.ledger import AccountKey, Counters, Usage, usage_in
+from runner.journal import steps
+from runner.journal.call_slots import CallSlots, is_call
+from runner.journal.rate_limit import Turns
+from runner.journal.steps import Doing, Frame, JournalProgress, NoFiles, StepFiles, current_step
+
+
+class RecordedSteps(Turns):
+    """The records of one task, and which of them it has passed."""
+
+    _recorded: dict[str, str]
+    _found: Mapping[str, str]  #: as it was before anything was done
+    _progress: JournalProgress
+    _occurrences: Counter[str]
+    _lock: AbstractContextManager[object]
+    """Never held by who waits. Re-entrant: who says whether a record is usable looks at others."""
+    doing: Doing
+    files: StepFiles | NoFiles
+
+    @functools.cached_property
+    def _calls(self) -> CallSlots:
+        return CallSlots(self._found)
+
+    def position(self) -> dict[str, int]:
+        """How often each step was done so far: what a task that skips what it did passes to `fast_forward`."""
+        with self._lock:
+            return {**self._occurrences, **self._calls.position()}
+
+    def usages(self) -> list[Usage]:
+        """The tokens of each call of a model that is recorded, in this attempt or before."""
+        with self._lock:
+            return [usage_in(json.loads(text)) for key, text in self._recorded.items() if is_call(key)]
+
+    def account(self) -> str:
+        """What this task was given so far, by its steps and by the journal: what one that skips it is served."""
+        with self._lock:
+            return self._progress.account().text()
+
+    def fast_forward(self, position: Mapping[str, int], account: str = "") -> None:
+        """Skip to a `position`: later steps are counted from there. The `account` until there is replayed."""
+        with self._lock:
+            self._occurrences = Counter(self._calls.fast_forward(position))
+            self._progress.skip(position.values(), account)
+
+    def mark_done(self, name: str, args: tuple[Any, ...], times: int) -> None:
+        """Mark a step as done so many times by the part that this task skips: the next one is another."""
+        with self._lock:
+            identity = self._within(current_step.get()) + steps.identity(name, args, {})
+            self._occurrences[identity] = max(self._occurrences[identity], times)
+
+    def take_replayed(self) -> Counters:
+        """What was replayed since this was last asked."""
+        return self._progress.take_replayed()
+
+    def add_replayed(self, count: Counters) -> None:
+        """So much was replayed by a journal inside of this one."""
+        with self._lock:
+            self._progress.replay(count)
+
+    def find_step(
+        self, name: str, entry: AccountKey | None, outer: Frame | None, usable: Callable[[str, str], bool] | None = None
+    ) -> tuple[Frame, str | None]:
+        """The next step with this `steps.identity` within ``outer``, and what is recorded of it."""
+        with self._lock:
+            identity = name if outer is None else self._within(outer) + name
+            self._occurrences[identity] = occurrence = self._occurrences.get(identity, 0) + 1
+            frame = Frame(self, f"{identity}#{occurrence}", entry, outer)
+            recorded = self._recorded.get(frame.key) if usable is None else frame.find(self._recorded, usable)
+            if recorded is not None:
+                self._progress.replay_step(entry, self._calls.inside(frame.key))
+                self._progress.mark_passed(frame.recorded_as)
+        return frame, recorded
+
+    def replay(self, frame: Frame, recorded: str, result_type: Any) -> Any:
+        """The result of a step that is recorded."""
+        self.cancel_scope.check()
+        self.files.lay([frame.recorded_as])
+        return steps.load(recorded, result_type)
+
+    def name_nested(self, name: str, *about: Any) -> str:
+        """The name, known as a step is, under which a kickoff inside of this task records what it does."""
+        with self._lock:
+            identity = self._within(current_step.get()) + steps.identity(name, about, {})
+            self._occurrences[identity] += 1
+            name = f"{identity}#{self._occurrences[identity]}"
+            self._progress.mark_passed(name)
+        return name
+
+    def recorded_under(self, prefix: str) -> dict[str, str]:
+        """What is recorded under names with this prefix, without it."""
+        with self._lock:
+            found = {key: text for key, text in self._recorded.items() if key.startswith(prefix)}
+        self.files.lay(found)
+        return {key.removeprefix(prefix): text for key, text in found.items()}
+
+    def get_marker(self, name: str) -> Any:
+        """The value that `set_marker` recorded under this name; None if there is none."""
+        with self._lock:
+            text = self._recorded.get(f"={name}")
+            if text is not None:
+                self._progress.mark_passed(f"={name}")
+        return None if text is None else json.loads(text)
+
+    def _within(self, frame: Frame | None) -> str:
+        return f"{frame.key}/" if frame is not None and frame.journal is self else ""

@@ -1,0 +1,199 @@
+"""What a task in flight writes of its steps: one write at a time, and who comes meanwhile goes with others."""
+
+import functools
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from runner.core import fault_points
+from runner.core.errors import InputRequired, Interrupted
+from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage
+from runner.journal import steps
+from runner.journal.recorder import BegunStep, DoneStep, Recorder, StepObserver
+from runner.journal.records import RecordedSteps
+from runner.journal.steps import Frame, Kept, StepFiles, supersede
+
+if TYPE_CHECKING:
+    from runner.journal.group_commit import GroupCommit
+
+
+class StepWrites(RecordedSteps):
+    """The writes of one task. Nothing returns before what it writes is acknowledged."""
+
+    _recorder: Recorder
+    _writing: AbstractContextManager[object]
+    """Whose holder may wait for the store."""
+    _is_writing = False  #: who comes meanwhile goes with others
+    _over = False
+    asked: InputRequired | None = None  #: what was raised because a person has not answered yet
+    ends_when_asked = False  #: nothing more is begun then: a framework may have taken it for a tool's failure
+    watched: bool  #: an observer wants its model calls
+
+    @functools.cached_property
+    def _together(self) -> "GroupCommit":
+        from runner.journal.group_commit import GroupCommit  # most tasks do one thing at a time
+
+        return GroupCommit(self._writing, self._write_together)
+
+    def keep_files(self, files: Kept) -> None:
+        """From here on, what steps do to the files of the task is recorded with them."""
+        self.files = StepFiles(files, self._recorded, self._keep, self._progress.mark_passed)
+
+    def _keep(self, key: str, text: str) -> None:
+        with self.cancel_scope.write():
+            self.keep_result(Frame(self, key, None, None), text)
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether the task can stop for a person and resume when they have answered."""
+        return self._recorder.can_wait
+
+    def place(self, step: str) -> str:
+        """A step's name in the journal of the outermost task."""
+        return self._recorder.place(step)
+
+    def record_as(
+        self,
+        key: str,
+        text: str,
+        replayed: Counters | None = None,
+        entry: AccountKey | None = STEP,
+        usage: Usage = NO_TOKENS,
+        *,
+        reported: bool = False,
+    ) -> None:
+        """Record a result that was obtained elsewhere, under exactly this key."""
+        self.files.keep(key)
+        self.add_replayed(replayed or Counters())
+        with self.cancel_scope.write():
+            self.keep_result(Frame(self, key, entry, None), text, usage, reported=reported)
+
+    def begin(
+        self, entry: AccountKey = STEP, supersedes: Sequence[AccountKey] = (), *, intent_only: bool = False
+    ) -> None:
+        """Note that a step is about to be done elsewhere."""
+        with self.cancel_scope.write(), self._writing:
+            self._refuse_if_over()
+            self._recorder.begin_step(entry, supersedes=supersedes, intent_only=intent_only)
+
+    def mark_sent(self, entry: AccountKey) -> None:
+        """A call that was only intended is being sent: from here on its service may have it."""
+        with self.cancel_scope.write(), self._writing:
+            self._recorder.mark_sent(entry)
+
+    def drop(self, entry: AccountKey = STEP, *, intent_only: bool = False) -> None:
+        """Note that a step that was begun elsewhere raised."""
+        with self.cancel_scope.write(), self._writing:
+            self._recorder.drop_step(entry, intent_only=intent_only)
+
+    def set_marker(self, name: str, value: Any) -> None:
+        """Record a JSON value under a name: a decision that a restarted task reads again. It is no step."""
+        with self.cancel_scope.call():
+            self.record_value(name, Frame(self, f"={name}", None, None), value, None, None)
+
+    def enter(self, frame: Frame, *, intent_only: bool = False) -> None:
+        """Count it as begun, if it counts. A call of a model stands for the steps around it."""
+        entry = frame.entry
+        if entry is None:
+            return
+        if self.asked is not None:
+            self._refuse_if_asked(self.asked)
+        supersedes = supersede(frame.outer) if entry.kind == "model" else ()
+        if self._is_writing:
+            self._together.add(BegunStep(entry, supersedes, intent_only))
+            return
+        with self._writing:
+            self._is_writing = True
+            try:
+                if self._over:
+                    self._refuse_if_over()
+                self._recorder.begin_step(entry, supersedes=supersedes, intent_only=intent_only)
+            finally:
+                self._is_writing = False
+
+    def leave(self, frame: Frame, *, intent_only: bool = False) -> None:
+        """It was begun and raised."""
+        with self._writing:
+            if frame.entry is not None and not self._over:
+                self._recorder.drop_step(frame.entry, intent_only=intent_only)
+
+    def keep_result(self, frame: Frame, text: str, usage: Usage = NO_TOKENS, *, reported: bool = False) -> None:
+        """It was done. ``reported``: it is reported on the event bus elsewhere."""
+        if self._is_writing:
+            self._together.add(DoneStep(frame.recorded_as, text, frame.entry, usage, reported))
+            return
+        with self._writing:
+            self._is_writing = True
+            try:
+                self._record(frame.recorded_as, text, frame.entry, usage, reported)
+            finally:
+                self._is_writing = False
+
+    def _record(self, name: str, text: str, entry: AccountKey | None, usage: Usage, reported: bool) -> None:
+        if self._over:
+            self._refuse_if_over()
+        with self._lock:
+            replayed = self._progress.take_replayed()
+        self._recorder.record_step(name, text, replayed=replayed, entry=entry, usage=usage, reported=reported)
+        with self._lock:
+            self._recorded[name] = text
+            self._progress.give(entry, usage)
+
+    def keep_results(self, done: Sequence[DoneStep], *, dropped: int, begins: int) -> None:
+        """Steps side by side were done, and so many others raised; so many more begin."""
+        with self._writing:
+            self._write(done, [BegunStep()] * begins, dropped)
+
+    def _write_together(self, done: Sequence[DoneStep], begins: Sequence[BegunStep]) -> None:
+        self._is_writing = True
+        try:
+            if done and len(done) + len(begins) > 1:
+                self._write(done, begins)
+            elif done:
+                self._record(*done[0])
+            else:
+                self._refuse_if_over()
+                self._recorder.begin_steps(begins)
+        finally:
+            self._is_writing = False
+
+    def _write(self, done: Sequence[DoneStep], begins: Sequence[BegunStep], dropped: int = 0) -> None:
+        """Write several together: what was done, and what begins when this returns."""
+        self._refuse_if_over()
+        with self._lock:
+            replayed = self.take_replayed() if done else Counters()
+        self._recorder.record_steps(done, dropped=dropped, begins=begins, replayed=replayed)
+        with self._lock:
+            plain = 0
+            for one in done:
+                self._recorded[one.step] = one.value
+                if one.entry is STEP and one.usage is NO_TOKENS:
+                    plain += 1
+                else:
+                    self._progress.give(one.entry, one.usage)
+            if plain:
+                self._progress.give(STEP, NO_TOKENS, plain)
+
+    def _refuse_if_over(self) -> None:
+        if self._over:
+            raise self.cancel_scope.stopping or Interrupted("the task is over")
+
+    def _refuse_if_asked(self, asked: InputRequired) -> None:
+        if self.ends_when_asked:
+            raise InputRequired(asked.step, asked.question, asked.about)
+
+    def record_value(self, name: str, frame: Frame, value: Any, result_type: Any, watch: StepObserver | None) -> str:
+        """It gave this value. Returns the record."""
+        fault_points.reached("step done, not recorded")
+        try:
+            text = steps.dump(name, value, result_type)
+        except TypeError as error:
+            if watch is not None:
+                watch.failed(error)
+            raise
+        with self.cancel_scope.write():
+            self.keep_result(frame, text, reported=self.watched and watch is not None)
+            if watch is not None:
+                watch.ended(value)
+        fault_points.reached("step recorded, task not ended")
+        return text
