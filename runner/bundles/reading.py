@@ -6,7 +6,7 @@ The crew that was to be kicked off is the one that the file means, with the inpu
 import contextlib
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any
 
@@ -17,7 +17,11 @@ class Reading:
 
     def __init__(self) -> None:
         self.came_to: list[object | None] = []
+        self.task = task_here()
 
+
+task_here: Callable[[], object | None] = lambda: None  # noqa: E731 - a place, not a function
+"""What tells the task around this, or around who began this thread. The engine puts it here, which has tasks."""
 
 _read: ContextVar[Reading | None] = ContextVar("runner_reading", default=None)
 _readings: list[Reading] = []
@@ -37,10 +41,14 @@ def reading() -> Iterator[Reading]:
 
 
 def being_read() -> Reading | None:
-    """What is being read, if code that comes here does so because of that: in a thread that it began, too."""
+    """What is being read, if code that comes here does so because of that: in a thread that it began, too.
+
+    Threads of a task are none of those while another crew is read in its process.
+    """
     found = _read.get()
     if found is None and _readings and threading.current_thread() is not threading.main_thread():
-        return _readings[-1]
+        task = task_here()
+        return next((one for one in reversed(_readings) if one.task is task), None)
     return found
 
 

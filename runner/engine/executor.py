@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from runner.bundles import task_files
+from runner.bundles import reading, task_files
 from runner.core import output as outputs
 from runner.core import waiting
 from runner.core.clock import SYSTEM
@@ -28,10 +28,12 @@ from runner.engine.observers import Observers
 from runner.engine.ports import Clock
 from runner.engine.work import Work
 from runner.journal.cancellation.cancel_scope import CancelScope
-from runner.journal.enclosing import code_here, inside_of
+from runner.journal.enclosing import code_here, inside_of, journal_here
 from runner.journal.journal import Journal
 from runner.llm.recording import unrecorded
 from runner.llm.recording.loading import watch_imports
+
+reading.task_here = journal_here
 
 R = TypeVar("R")
 

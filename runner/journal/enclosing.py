@@ -89,7 +89,7 @@ def _follow_threads() -> None:
 
     @wraps(start)
     def started(thread: threading.Thread) -> None:
-        journal = _here()
+        journal = journal_here()
         if journal is not None:
             thread.run = partial(_inheriting, journal, thread.run)  # type: ignore[method-assign]  # this one thread's
         start(thread)
@@ -97,13 +97,14 @@ def _follow_threads() -> None:
     @wraps(submit)
     def submitted(pool: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
         # Also without a journal: the pool's thread may have been begun by another task.
-        return submit(pool, _inheriting, _here(), fn, *args, **kwargs)
+        return submit(pool, _inheriting, journal_here(), fn, *args, **kwargs)
 
     for owner, name, method in ((threading.Thread, "start", started), (ThreadPoolExecutor, "submit", submitted)):
         setattr(owner, name, method)
 
 
-def _here() -> Journal | None:
+def journal_here() -> Journal | None:
+    """The journal of the task around this, or around who began this thread; no guess."""
     return _enclosing.get() or _inherited.get()
 
 
