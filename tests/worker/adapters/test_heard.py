@@ -7,6 +7,7 @@ from typing import Any
 
 from runner.client import Client
 from runner.testing import Call, ModelServer, Rule
+from runner.testing.fleet import eventually
 
 CREW = """
     import os, signal
@@ -109,23 +110,26 @@ def without_tokens(lines: list[str]) -> list[str]:
     return [line.rstrip("0123456789 ") for line in lines]
 
 
+def taken(heard: Path, many: int) -> list[str]:
+    """What was heard since the last time, once that is so many lines: who waits for a run may see its end before
+    handlers hear of it."""
+    eventually(lambda: heard.exists() and heard.read_text().count("\n") >= many)
+    found = heard.read_text().splitlines()
+    heard.unlink()
+    return sorted(found)
+
+
 def test_listeners_hear_of_one_kickoff(
     crewai_fleet: Any, run_crewai: Callable[..., Any], client: Client, write_crew: Callable[..., Path], tmp_path: Path
 ) -> None:
     heard, died, allowed = (tmp_path / name for name in ("heard", "died", "allowed"))
-
-    def taken() -> list[str]:
-        found = heard.read_text().splitlines() if heard.exists() else []
-        heard.unlink(missing_ok=True)
-        return sorted(found)
-
     with ModelServer(RULES) as models:
         crew = write_crew(CREW.format(url=models.root + "/v1", folder=str(tmp_path)))
         # Given what they hear in one process
         died.touch()
         allowed.touch()
         run_crewai(crew, cwd=tmp_path, env=crewai_fleet.environment()).check_returncode()
-        alone = taken()
+        alone = taken(heard, 6)
         assert without_tokens(alone) == HEARD
         # When each task is done by one of two workers, the first is killed, the last one fails, and goes on
         died.unlink()
@@ -134,16 +138,16 @@ def test_listeners_hear_of_one_kickoff(
             crewai_fleet.start("--concurrency", "1")
         done = crewai_fleet.runner("submit", f"{crew}:crew", "--input", "x=owl", "--json")
         assert (done.returncode, died.exists()) == (1, True), done.stderr
-        failed, run = taken(), json.loads(done.stdout)["run_id"]
+        failed, run = taken(heard, 5), json.loads(done.stdout)["run_id"]
         allowed.touch()
         assert client.resume(run).wait(100).status == "completed"
         # Then they hear the same, and that it failed
         ends = [line for line in failed if line.startswith("outer failed: Task failed guardrail")]
-        assert (len(ends), sorted([*failed, *taken()])) == (1, sorted([*alone, *ends]))
+        assert (len(ends), sorted([*failed, *taken(heard, 2)])) == (1, sorted([*alone, *ends]))
         # A fork that does one task in the middle again tells of it as of a kickoff with the crew's output
         fork = client.fork(run, edits={"one": "another"})
         assert fork.wait(100).status == "completed"
-        assert without_tokens(taken()) == HEARD
+        assert without_tokens(taken(heard, 6)) == HEARD
 
 
 def test_a_planner_and_an_end_of_its_own_are_no_kickoffs_either(
@@ -155,36 +159,31 @@ def test_a_planner_and_an_end_of_its_own_are_no_kickoffs_either(
         crew = write_crew(CREW.format(url=models.root + "/v1", folder=str(tmp_path)))
         crewai_fleet.start("--concurrency", "1")
         done = crewai_fleet.runner("submit", f"{crew}:whole", "--input", "x=owl")
-    assert done.returncode == 0, done.stderr
-    assert without_tokens(sorted((tmp_path / "heard").read_text().splitlines())) == HEARD
+        assert done.returncode == 0, done.stderr
+        assert without_tokens(taken(tmp_path / "heard", 6)) == HEARD
 
 
 def test_what_is_done_without_a_kickoff_is_heard_of_as_one(
     crewai_fleet: Any, run_crewai: Callable[..., Any], client: Client, write_crew: Callable[..., Path], tmp_path: Path
 ) -> None:
     heard = tmp_path / "heard"
-
-    def taken() -> list[str]:
-        found = sorted(without_tokens(heard.read_text().splitlines()))
-        heard.unlink()
-        return found
-
     with ModelServer(RULES) as models:
         crew = write_crew(CREW.format(url=models.root + "/v1", folder=str(tmp_path)))
         # A callback before the kickoff that raises: it failed, in one process and on the fleet
         broken = "import crew; crew.broken.kickoff(inputs={'x': 'owl'})"
         alone = run_crewai("-c", broken, cwd=crew.parent, env=crewai_fleet.environment())
         assert "ValueError: no such day" in alone.stderr
-        assert taken() == ["outer failed: no such day"]
+        assert taken(heard, 1) == ["outer failed: no such day"]
         crewai_fleet.start("--concurrency", "1")
         done = crewai_fleet.runner("submit", f"{crew}:broken", "--input", "x=owl", "--json")
         run = json.loads(done.stdout)
         assert (done.returncode, run["error"]) == (1, "task 'before_kickoff': ValueError: no such day (crew.py:66)")
-        assert taken() == ["outer failed: no such day"]
+        assert taken(heard, 1) == ["outer failed: no such day"]
         assert crewai_fleet.runner("events", run["run_id"]).stdout.count("crew_kickoff_failed") == 1
         # A fork that has only a task to do which is not wanted: it starts, and is done with the crew's output
         run = json.loads(crewai_fleet.runner("submit", f"{crew}:maybe", "--json").stdout)
         assert run["status"] == "completed"
-        said = taken()
+        said = without_tokens(taken(heard, 3))
         assert client.fork(run["run_id"], edits={"first": "another"}).wait(100).status == "completed"
-        assert taken() == said == ["maybe completed: the end", "maybe started, None", "maybe took"]
+        assert without_tokens(taken(heard, 3)) == said
+        assert said == ["maybe completed: the end", "maybe started, None", "maybe took"]
