@@ -19,7 +19,7 @@ def before_model_call(job: Job) -> bool:
 
     Raises `LLMCallBlockedError`, or `HookAborted`.
     """
-    if not registry.any_registered():
+    if not registry.any_here():
         return False
     context, place = _of_model(job)
     return _take(job, context, recorded.before_model_call(context, job.journal, place))
@@ -27,7 +27,7 @@ def before_model_call(job: Job) -> bool:
 
 def asking() -> AbstractContextManager[Any]:
     """Around the call itself: a model of a person's own that calls another one calls no hooks again."""
-    return recorded.called_for() if registry.any_registered() else nullcontext()
+    return recorded.called_for() if registry.any_here() else nullcontext()
 
 
 def after_model_call(job: Job) -> bool:
@@ -36,7 +36,7 @@ def after_model_call(job: Job) -> bool:
     Raises `HookAborted`.
     """
     messages = job.conversation.messages
-    if not registry.any_registered() or not messages or messages[-1]["role"] != "assistant":
+    if not registry.any_here() or not messages or messages[-1]["role"] != "assistant":
         return False
     context, place = _of_model(job)
     answer = str(messages[-1].get("content") or "")

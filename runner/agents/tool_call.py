@@ -91,7 +91,7 @@ class _Use:
             arguments = arguments_of(tool, self._given)
         except BadArguments as error:
             return self._refused(ToolValidateInputErrorEvent, str(error))
-        hooked = HookedUse(job, tool, self.name, self._number) if registry.any_registered() else None
+        hooked = HookedUse(job, tool, self.name, self._number) if registry.any_here() else None
         if hooked is not None:
             arguments, refused = hooked.before(arguments)
             if refused is not None:

@@ -115,7 +115,7 @@ class NativeAdapter:
         tools have threads of their own.
         """
         task = _task(crew, key)
-        if any(registry.registered.values()):  # whatever they do
+        if registry.any_here():  # whatever they do
             return False
         if task.callback or crew.task_callback or task.checks or task.human_input or isinstance(task, ConditionalTask):
             return False

@@ -15,7 +15,7 @@ from pydantic_core import to_jsonable_python
 from runner.core.context_value import ContextValue
 from runner.core.errors import Stop
 from runner.hooks.contexts import LLMCallHookContext, ToolCallHookContext
-from runner.hooks.registry import HookAborted, InterceptionPoint, LLMCallBlockedError, active, any_registered
+from runner.hooks.registry import HookAborted, InterceptionPoint, LLMCallBlockedError, active, any_here
 from runner.journal.enclosing import current_journal
 from runner.journal.journal import Journal
 
@@ -151,7 +151,7 @@ class HookedCall:
     def __init__(self, llm: Any, messages: str | Sequence[dict[str, Any]], task: Any, agent: Any) -> None:
         self._told = messages
         self._context: LLMCallHookContext | None = None
-        if any_registered() and not _called_for.get():
+        if any_here() and not _called_for.get():
             said = [{"role": "user", "content": messages}] if isinstance(messages, str) else copy.deepcopy(messages)
             crew = getattr(task, "crew", None) or getattr(agent, "crew", None)
             self._context = LLMCallHookContext(messages=list(said), llm=llm, agent=agent, task=task, crew=crew)

@@ -1,17 +1,21 @@
 """Which hooks there are, by the point at which they are called.
 
-Those of a crew file are called for its own tasks alone, and go when its code is unloaded; those that are methods of a
-class of crews, for the crews of their object, for as long as that is there.
+Those that a crew's code registers are called for its own tasks alone, and go when that is unloaded, also where they
+come from a library; no other crew sees or removes them. Those that are methods of a class of crews are called for the
+crews of their object, for as long as that is there.
 """
 
+import contextlib
 import functools
 import inspect
 import re
+import sys
 import weakref
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from runner.bundles.isolation import PREFIX
 from runner.events.bus import is_in_audience, module_of
 
 Hook = Callable[[Any], Any]
@@ -50,12 +54,12 @@ after_tool_call_hooks = registered[InterceptionPoint.POST_TOOL_CALL]
 
 def register_hook(point: InterceptionPoint, hook: Hook) -> None:
     """Have a hook called at a point, after those that are there."""
-    registered[point].append(hook)
+    registered[point].append(_as_of_caller(hook))
 
 
 def unregister_hook(point: InterceptionPoint, hook: Hook) -> bool:
     """Have it called no more; whether it was there. A hook with filters is known by its function, too."""
-    found = next((one for one in registered[point] if hook in (one, getattr(one, "__wrapped__", None))), None)
+    found = next((one for one in _seen(point) if hook in _layers(one)), None)
     if found is not None:
         registered[point].remove(found)
     return found is not None
@@ -63,25 +67,25 @@ def unregister_hook(point: InterceptionPoint, hook: Hook) -> bool:
 
 def get_hooks(point: InterceptionPoint) -> list[Hook]:
     """The hooks at a point, in order."""
-    return list(registered[point])
+    return [one.__wrapped__ if isinstance(one, _OfBundle) else one for one in _seen(point)]
 
 
 def clear_hooks(point: InterceptionPoint) -> int:
     """Remove all hooks at a point, and return how many there were."""
-    many = len(registered[point])
-    registered[point].clear()
-    return many
+    gone = _seen(point)
+    registered[point][:] = [one for one in registered[point] if not any(one is other for other in gone)]
+    return len(gone)
 
 
 def clear_all_hooks() -> None:
     """Remove all hooks."""
-    for hooks in registered.values():
-        hooks.clear()
+    for point in registered:
+        clear_hooks(point)
 
 
-def any_registered() -> bool:
-    """Whether there is a hook at any point."""
-    return any(registered.values())
+def any_here() -> bool:
+    """Whether there is a hook, at any point, that may be called in this context."""
+    return any(is_in_audience(module_of(hook)) for hooks in registered.values() for hook in hooks)
 
 
 def active(point: InterceptionPoint, crew: Any) -> list[Hook]:
@@ -93,6 +97,45 @@ def drop(module: str) -> None:
     """Remove the hooks that are defined in a module, or in a module of that package."""
     for hooks in registered.values():
         hooks[:] = [hook for hook in hooks if not f"{module_of(hook)}.".startswith(f"{module}.")]
+
+
+class _OfBundle:
+    """A hook of a library that a crew's code registered: as if it were defined in that."""
+
+    def __init__(self, hook: Hook, bundle: str) -> None:
+        self.__wrapped__, self.__module__ = hook, bundle
+
+    def __call__(self, context: Any) -> Any:
+        return self.__wrapped__(context)
+
+
+def _as_of_caller(hook: Hook) -> Hook:
+    bundle = _calling_bundle()
+    return _OfBundle(hook, bundle) if bundle and not module_of(hook).startswith(PREFIX) else hook
+
+
+def _calling_bundle() -> str:
+    """The package of the crew's code that calls this, also by a library; "" where none does."""
+    frame = sys._getframe(1)
+    while (found := frame.f_back) is not None:
+        frame = found
+        if (package := str(frame.f_globals.get("__name__")).partition(".")[0]).startswith(PREFIX):
+            return package
+    return ""
+
+
+def _seen(point: InterceptionPoint) -> list[Hook]:
+    """The hooks at a point that the code which calls this may see: a crew's code its own."""
+    bundle = _calling_bundle()
+    return [hook for hook in registered[point] if not bundle or f"{module_of(hook)}.".startswith(f"{bundle}.")]
+
+
+def _layers(hook: Hook) -> Iterator[Hook]:
+    """The hook, and what it is made of: itself with filters, or as a crew registered it."""
+    one: Hook | None = hook
+    while one is not None:
+        yield one
+        one = getattr(one, "__wrapped__", None)
 
 
 def on(
@@ -128,8 +171,15 @@ def register_method(owner: Any, method: Hook) -> None:
 
     hook = _filtered(called, agents, tools)
     hook.__dict__[_OWNER] = reference
-    register_hook(point, hook)
-    weakref.finalize(owner, unregister_hook, point, hook).atexit = False
+    hook = _as_of_caller(hook)
+    registered[point].append(hook)
+    weakref.finalize(owner, _remove, point, hook).atexit = False
+
+
+def _remove(point: InterceptionPoint, hook: Hook) -> None:
+    """Whoever's code collects its object. It may be gone."""
+    with contextlib.suppress(ValueError):
+        registered[point].remove(hook)
 
 
 _ASKED, _OWNER = "_hook_asked_for", "_hook_of"
@@ -147,7 +197,7 @@ def _is_method(function: Callable[..., Any]) -> bool:
 
 
 def _is_for(hook: Hook, crew: Any) -> bool:
-    owner = getattr(hook, _OWNER, None)
+    owner = next((found for one in _layers(hook) if (found := getattr(one, _OWNER, None)) is not None), None)
     return owner is None or (crew is not None and owner() is getattr(crew, "made_by", None))
 
 
