@@ -86,9 +86,8 @@ class TaskStops:
     def watching(self, cancel_scope: CancelScope, claim: Claim, timeout: float | None) -> Iterator[None]:
         """Stops reach this task while in the context."""
         waiter = waiting.here() if waiting.shared else None
-        section = (
-            InterruptibleSection() if waiter is None else waiter.section(partial(self._may_break_in, cancel_scope))
-        )
+        may = partial(self._may_break_in, cancel_scope)
+        section = InterruptibleSection(may) if waiter is None else waiter.section(may)
         task = _InFlight(cancel_scope, claim, section)
         timer: waiting.Timer | None = None
         try:

@@ -96,6 +96,7 @@ class SwitchingTask(greenlet):
         self._has_thread = False
         self.in_a_thread = False  # whether it waits for a thread, from before that is started until it has heard
         self.blocking: InterruptibleSection | None = None  # that of the thread, while it does what it is for
+        self._may: Callable[[], bool] = lambda: True  # whether it may be broken into now
 
     # -- for the loop
 
@@ -188,7 +189,7 @@ class SwitchingTask(greenlet):
     def _blocking(
         self, context: contextvars.Context, do: Callable[[], object], outcome: SimpleNamespace, done: "SwitchingAlarm"
     ) -> None:
-        section = InterruptibleSection()
+        section = InterruptibleSection(self._may)
         with contextlib.suppress(BaseException):  # it may come late
             try:
                 self.blocking = section
@@ -257,6 +258,7 @@ class SwitchingTask(greenlet):
 
     def section(self, may: Callable[[], bool]) -> "SwitchingSection":
         """From here on others may break into the task, where ``may`` says so when it comes to it."""
+        self._may = may
         return SwitchingSection(self, self._loop, may)
 
     def later(self, seconds: float, do: Callable[[], object]) -> asyncio.TimerHandle:

@@ -17,10 +17,11 @@ _LOCKING = {
     "threading": ("start", "set", "notify", "notify_all", "__enter__", "__exit__"),
     "runner.core.context_value": ("__enter__",),
     "runner.journal.cancellation.timing": ("timed",),
+    "runner.journal.cancellation.cancel_scope": ("__enter__", "__exit__"),
     __name__: ("over", "_hooks", "_spend_elsewhere"),
 }
 """Where a lock is held, or just being taken, that an exception could leave taken for ever; where a context variable is
-set, that it could leave so; or where an end is being made."""
+set, that it could leave so; where a call or a write begins or ends, which counts; or where an end is being made."""
 
 _MARGIN = 10  # frames above that of a task as it begins, which are gone while it runs
 
@@ -168,8 +169,10 @@ def _in_critical_section(thread: int, hooks: _Hooks) -> bool:
     return False
 
 
-def _raise_outside_critical_section(thread: int, hooks: _Hooks, exception: type[BaseException]) -> bool:
-    """Raise it there, unless that would do harm, or the thread has moved on while that was found out.
+def _raise_outside_critical_section(
+    thread: int, hooks: _Hooks, exception: type[BaseException], may: Callable[[], bool]
+) -> bool:
+    """Raise it there, unless that would do harm, it may not be, or the thread has moved on while that was found out.
 
     What looks runs no hook, and begins with a turn of its own of the interpreter's lock, so others do not run between
     its last look and the raising. From there the thread can come into a hook as far as to its first instruction.
@@ -178,7 +181,7 @@ def _raise_outside_critical_section(thread: int, hooks: _Hooks, exception: type[
         time.sleep(0)
         frame = sys._current_frames().get(thread)
         at = frame and frame.f_lasti
-        if _in_critical_section(thread, hooks):
+        if _in_critical_section(thread, hooks) or not may():
             return False
         own = thread == threading.get_ident()
         if not own and (sys._current_frames().get(thread) is not frame or (frame and frame.f_lasti) != at):
@@ -200,12 +203,13 @@ def is_joining(thread: int) -> bool:
 class InterruptibleSection:
     """A section of this thread, from here until `over`, into which others may break, and into nothing that comes after.
 
-    `over` is to be called, in this thread, wherever the section was broken into: a thread that ends with an exception
-    that it never met leaves the interpreter's flag up.
+    ``may`` says whether it may be now: it is asked where the thread stands still. Whoever asks before that lets it
+    continue, perhaps into a write. `over` is to be called, in this thread, wherever the section was broken into: a
+    thread that ends with an exception that it never met leaves the interpreter's flag up.
     """
 
-    def __init__(self) -> None:
-        self.thread = threading.get_ident()
+    def __init__(self, may: Callable[[], bool] = lambda: True) -> None:
+        self.thread, self._may = threading.get_ident(), may
         self._hooks = _hooks()
         self._lock = threading.Lock()
         self._over = False
@@ -219,7 +223,7 @@ class InterruptibleSection:
             if self._over:
                 return True
             with _unobserved():  # a hook that ran here while the flag is up would be called without end on 3.11
-                if not _raise_outside_critical_section(self.thread, self._hooks, exception):
+                if not _raise_outside_critical_section(self.thread, self._hooks, exception, self._may):
                     return False
                 self._broken_into = True
                 # The flag is all threads'. It goes up again as that one next runs; until then, perhaps for as long as

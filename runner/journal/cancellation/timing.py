@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Iterator
+from functools import partial
 
 from runner.core.errors import TaskTimeout, TimedOut
 from runner.journal.cancellation.async_raise import InterruptibleSection
@@ -58,7 +59,8 @@ def timed(cancel_scope: CancelScope, timeout: float | None) -> Iterator[None]:
         yield
         return
     stop = TimedOut.after(timeout)
-    section = CancellableSection() if cancel_scope.of_coroutine else InterruptibleSection()
+    may = partial(cancel_scope.interruptible, force=True)
+    section = CancellableSection() if cancel_scope.of_coroutine else InterruptibleSection(may)
 
     def break_in() -> None:
         over, counted = section.wait(timeout), 0.0
@@ -69,7 +71,7 @@ def timed(cancel_scope: CancelScope, timeout: float | None) -> Iterator[None]:
         cancel_scope.ask(stop)
         pause = 0.0
         while not section.wait(pause):
-            pause = SAY_AGAIN if cancel_scope.interruptible(force=True) and section.break_in(TimedOut) else LOOK_AGAIN
+            pause = SAY_AGAIN if may() and section.break_in(TimedOut) else LOOK_AGAIN
 
     cancelled: bool | None = False
     try:

@@ -36,6 +36,25 @@ def test_what_comes_while_a_span_ends_comes_out_of_its_end(eventually):
     assert section.wait(0)
 
 
+def test_a_write_that_begins_as_a_task_is_to_be_broken_into_ends_first() -> None:
+    """Whoever breaks in has the task go on for a moment: it was in no write when that was asked."""
+    inside = 0
+    for _ in range(40):
+        cancel_scope, writes = CancelScope(), list[str]()
+        with pytest.raises(TaskTimeout), timing.timed(cancel_scope, 0.001):  # noqa: PT012 - wherever it comes
+            while True:
+                with cancel_scope.write():
+                    writes.append("begun")
+                    for _ in range(300):
+                        pass
+                    writes.clear()
+                for _ in range(300):
+                    pass
+        inside += len(writes)
+        assert not cancel_scope._in_write.many
+    assert inside == 0
+
+
 @pytest.mark.parametrize("microseconds", range(0, 60, 3))
 def test_a_task_that_ends_as_its_time_does_is_one_or_the_other(microseconds: int) -> None:
     """And what comes after it is left alone, whichever it was."""

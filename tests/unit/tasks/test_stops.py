@@ -1,7 +1,7 @@
 """What a signal does to a process with many tasks, in which order."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +16,8 @@ stops = pytest.importorskip("runner.tasks.stops")
 
 class Section:
     """A section of a task into which nothing breaks."""
+
+    def __init__(self, _: Callable[[], bool]) -> None: ...
 
     def in_critical_section(self) -> bool:
         return False
