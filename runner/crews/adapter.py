@@ -115,7 +115,7 @@ class NativeAdapter:
         tools have threads of their own.
         """
         task = _task(crew, key)
-        if registry.any_here():  # whatever they do
+        if registry.any_here() or self.is_of_one_task(crew):  # whatever they do
             return False
         if task.callback or crew.task_callback or task.checks or task.human_input or isinstance(task, ConditionalTask):
             return False
@@ -126,8 +126,17 @@ class NativeAdapter:
             return False
         return not (crew.step_callback or doer.step_callback or doer.guardrail)
 
-    def perform(self, crew: Crew, work: Work) -> str:
-        """Do the task: its ``run``, or its agent; then its guardrails and callbacks."""
+    def is_of_one_task(self, crew: Crew) -> bool:
+        """Where callbacks leave something on the object whose methods they are."""
+        return bool(kickoff_callbacks.owners(crew))
+
+    def perform(self, crew: Crew, work: Work, *, is_begun: bool = False) -> str:
+        """Do the task: its ``run``, or its agent; then its guardrails and callbacks. The kickoff ``is_begun`` where its
+        own callbacks are looked after."""
+        has_callbacks = crew.before_kickoff_callbacks or crew.after_kickoff_callbacks
+        if has_callbacks and not (is_begun or kickoff_callbacks.KEYS.isdisjoint(work.plan.by_key)):
+            with kickoff_callbacks.begun(crew, work) as begun:
+                return self.perform(crew, begun, is_begun=True)
         task = _task(crew, work.key)
 
         def finish(key: str, output: TaskOutput) -> TaskOutput:
@@ -136,11 +145,8 @@ class NativeAdapter:
                 output.pydantic = outputs.fitted(key, model, output.json_dict)
             return outputs.named(output, of.names)
 
-        has_callbacks = crew.before_kickoff_callbacks or crew.after_kickoff_callbacks
         if task is _CALLBACKS:
             return self._call_back(crew, work, finish)
-        if has_callbacks:
-            work = kickoff_callbacks.begun(crew, work)
         doer, planner = crew.doer(task), crew.planner
         if crew.max_rpm is not None:
             work.journal.limit("crew", crew.max_rpm)
@@ -179,7 +185,6 @@ class NativeAdapter:
         if work.key == kickoff_callbacks.BEFORE:
             return kickoff_callbacks.begin(crew, work, _inputs(crew))
         crew.file_keys()
-        work = kickoff_callbacks.begun(crew, work)
         keys = [key for key in work.plan.by_key if key not in kickoff_callbacks.KEYS]
         for key in keys:
             work.uses.task(key)

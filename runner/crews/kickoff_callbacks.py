@@ -1,12 +1,16 @@
 """What a crew's callbacks do before its first task and after its last one, on the fleet: tasks of the run.
 
 Each is committed like any other task, so it is done once, and what it made of the inputs, or of the crew's output, is
-there on whichever worker continues. What a callback leaves on the object whose method it is goes along.
+there on whichever worker continues. What a callback leaves on the object whose method it is goes along; it is there for
+as long as a task of that run is done, as the object may be that of other runs, too.
 """
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from runner.core import output as outputs
@@ -25,6 +29,11 @@ KEYS = frozenset({BEFORE, AFTER})
 USAGE = "usage"  #: stored beside the output of a task: what its calls of models took
 
 Callbacks = Sequence[Callable[[Any], Any]]
+
+TURN = 1.0  #: seconds: how often who waits for another task looks whether it is to stop
+
+_turns: dict[int, threading.Lock] = {}
+"""Held by the task that has the objects of a crew, by the id of each crew that is there."""
 
 
 def around(crew: Crew, plan: Plan) -> Plan:
@@ -106,15 +115,45 @@ def owners(crew: Crew) -> dict[str, Any]:
     return callback_state.owners_of([*crew.before_kickoff_callbacks, *crew.after_kickoff_callbacks])
 
 
-def begun(crew: Crew, work: Work) -> Work:
-    """The work of a task with the inputs as the callbacks left them, as their objects are, too."""
-    if BEFORE not in work.plan.by_key or work.key == BEFORE:
-        return work
-    found = stored(work, BEFORE)
-    if not isinstance(found.get("inputs"), dict | None) or not isinstance(found.get("self", {}), dict):
-        raise TaskError(f'the output of {BEFORE!r} is not {{"inputs": {{...}}}}')
-    callback_state.put_on(owners(crew), found.get("self", {}))
-    return dataclasses.replace(work, inputs=found.get("inputs") or {})
+@contextlib.contextmanager
+def begun(crew: Crew, work: Work) -> Iterator[Work]:
+    """The work of a task with the inputs as the callbacks left them, as their objects are, too, while this is open.
+
+    Where several runs have the same objects here, one of their tasks waits for the other.
+    """
+    state: callback_state.State = {}
+    own = owners(crew)
+    if BEFORE in work.plan.by_key and work.key != BEFORE:
+        found = stored(work, BEFORE)
+        state = found.get("self", {})
+        if not isinstance(found.get("inputs"), dict | None) or not isinstance(state, dict):
+            raise TaskError(f'the output of {BEFORE!r} is not {{"inputs": {{...}}}}')
+        work = dataclasses.replace(work, inputs=found.get("inputs") or {})
+    if not own or not (state or work.key in KEYS):
+        yield work
+        return
+    with _alone_with(crew, own, work):
+        callback_state.put_on(own, state)
+        yield work
+
+
+@contextlib.contextmanager
+def _alone_with(crew: Crew, own: Mapping[str, Any], work: Work) -> Iterator[None]:
+    """While this is open no other task of this process has these objects; what is put on them is gone afterwards."""
+    if (turn := _turns.get(id(crew))) is None:
+        turn = _turns.setdefault(id(crew), threading.Lock())
+        weakref.finalize(crew, _turns.pop, id(crew), None).atexit = False
+    while not turn.acquire(timeout=TURN):
+        work.journal.cancel_scope.check()
+    before = {name: dict(vars(owner)) for name, owner in own.items()}
+    try:
+        yield
+    finally:
+        for name, owner in own.items():
+            for key in vars(owner).keys() - before[name].keys():
+                del vars(owner)[key]
+            vars(owner).update(before[name])
+        turn.release()
 
 
 def stored(work: Work, key: str) -> dict[str, Any]:

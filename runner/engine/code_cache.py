@@ -167,7 +167,8 @@ class CodeCache:
             if root is not None or getattr(found.adapter, "remembers", False):
                 self._used.add(sha)
                 return found
-            if given.used:  # it is of this run alone
+            of_one_task = getattr(found.adapter, "is_of_one_task", None)
+            if given.used or (of_one_task is not None and of_one_task(found.crew)):
                 return found
             self._loaded[key] = found
             while len(self._loaded) > self._size:

@@ -1,0 +1,129 @@
+"""What callbacks before a kickoff leave on their object, where one process does tasks of several runs of that crew."""
+
+import textwrap
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.crews import kickoff_callbacks
+from runner.testing.in_process import InProcess
+
+CREW = """
+    import threading
+    from runner import Crew, Task
+    from runner.project import CrewBase, after_kickoff, before_kickoff, crew, task
+
+    @CrewBase
+    class Team:
+        agents_config = tasks_config = None
+
+        @before_kickoff
+        def begin(self, inputs):
+            self.who = {"called": inputs["who"], "by": "begin"}
+            if inputs["who"] == "ann":
+                self.ann_was_here = True
+            return inputs
+
+        @after_kickoff
+        def end(self, output):
+            output.raw += f" {self.who['called']} {hasattr(self, 'ann_was_here')}"
+            return output
+
+        def say(self, ctx):
+            threading.meet(ctx.inputs["who"])
+            return f"{ctx.inputs['who']} {self.who['called']} {hasattr(self, 'ann_was_here')}"
+
+        @task
+        def one(self):
+            return Task(run=self.say)
+
+        @crew
+        def crew(self):
+            return Crew(tasks=self.tasks)
+    """
+AT_HAND = CREW + "\n    made = Team().crew()\n"
+ANN, BOB = "ann ann True ann True", "bob bob False bob False"
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> InProcess:
+    return InProcess(tmp_path / "cache")
+
+
+@pytest.fixture
+def runs(tmp_path: Path, here: InProcess, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    def submitted(code: str, *names: str, meet: Callable[[str], object] = lambda _: None) -> list[str]:
+        monkeypatch.setattr(threading, "meet", meet, raising=False)
+        path = tmp_path / "of" / "crew.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(textwrap.dedent(code))
+        return [here.submit(path, {"who": name}) for name in names]
+
+    return submitted
+
+
+def ends(here: InProcess, runs: list[str]) -> list[str]:
+    return [here.texts(run)["after_kickoff"] for run in runs]
+
+
+@pytest.mark.parametrize("code", [CREW, AT_HAND])
+def test_one_run_finds_nothing_of_another_that_was_before_it(here: InProcess, runs: Any, code: str) -> None:
+    found = runs(code, "ann", "bob", "ann")
+    here.work()
+    assert ends(here, found) == [ANN, BOB, ANN]
+    # what is left is stored also where another run left the same: elsewhere there is nothing
+    assert "by" in here.texts(found[2])["before_kickoff"]
+
+
+def test_two_that_are_done_side_by_side_have_each_its_own(here: InProcess, runs: Any) -> None:
+    both = threading.Barrier(2)
+    found = runs(CREW, "ann", "bob", meet=lambda _: both.wait(30))
+    for _ in found:
+        here.step()
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(here.step) for _ in found]:
+            done.result()
+    here.work()
+    assert ends(here, found) == [ANN, BOB]
+
+
+def test_where_the_file_has_one_for_all_they_are_done_one_by_one(
+    here: InProcess, runs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_work, waits = threading.Event(), threading.Event()
+
+    class Turn:
+        def __init__(self) -> None:
+            self.lock = threading.Lock()
+            self.release = self.lock.release
+
+        def acquire(self, timeout: float) -> bool:
+            if self.lock.locked():
+                waits.set()
+            return self.lock.acquire(timeout=timeout)
+
+    class Turns(dict[int, Turn]):
+        def setdefault(self, crew: int, _: object) -> Turn:
+            return super().setdefault(crew, Turn())
+
+    def meet(who: str) -> None:
+        if who == "ann":
+            at_work.set()
+            assert waits.wait(30)
+
+    monkeypatch.setattr(kickoff_callbacks, "_turns", Turns())
+    found = runs(AT_HAND, "ann", "bob", meet=meet)
+    for _ in found:
+        here.step()
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(here.step)
+        assert at_work.wait(30)
+        second = pool.submit(here.step)
+        first.result()
+        second.result()
+    here.work()
+    assert ends(here, found) == [ANN, BOB]
