@@ -155,7 +155,8 @@ def ran(tests: Path, files: Sequence[str]) -> dict[str, tuple[int, int]]:
     with tempfile.TemporaryDirectory(prefix="rc-") as name:
         folder = Path(name)
         (folder / "conftest.py").write_text(CONFTEST)
-        shutil.copytree(tests / "config", folder / "config")
+        if (tests / "config").is_dir():
+            shutil.copytree(tests / "config", folder / "config")
         for copy, file in names.items():
             (folder / copy).write_text(ours((tests / file).read_text()))
         more = ("-rA", "--tb=no", "-p", "no:cacheprovider", "--continue-on-collection-errors", "-W", "ignore")

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,6 +20,7 @@ from runner.core.diff import DONE, PENDING
 from runner.core.errors import Conflict
 from runner.providers.base import CheckpointTorn
 
+WITHIN = 60.0  #: seconds for all that one key brings about
 DAY = 1_752_000_000_000
 TASKS = ("collect", "sort", "write", "review")
 TEXTS = ("owls, hens and geese", "geese\nhens\nowls", "Once upon a time\nthere were geese.", "good")
@@ -105,9 +107,12 @@ class Screen:
     pilot: Pilot
 
     async def settle(self) -> None:
-        """Until nothing is being read, and nothing more is drawn."""
+        """Until nothing is being read, and nothing more is drawn. Raises `TimeoutError` with what is there instead."""
         before: list[str] = []
+        until = time.monotonic() + WITHIN
         while (rows := [] if len(self.app.workers) else self.rows) != before or not any(rows[-1:]):
+            if time.monotonic() > until:
+                raise TimeoutError("\n".join([f"not settled: {list(self.app.workers)}", *before, "now:", *self.rows]))
             before = rows
             with contextlib.suppress(WorkerCancelled):  # another look took its place
                 await self.app.workers.wait_for_complete()
