@@ -7,6 +7,7 @@ from typing import Any
 
 from runner.bundles.task_files import bytes_of, is_executable
 from runner.core.errors import LeadsOutside
+from runner.core.inputs import BEFORE_KICKOFF, as_begun
 from runner.core.safe_paths import write_below
 from runner.providers.records import Committed
 
@@ -50,6 +51,8 @@ def files_of(
     """
     from runner.core.interpolation import interpolate
 
+    begun = outputs.get(BEFORE_KICKOFF)
+    inputs = as_begun(inputs, begun.raw if begun is not None else None)
     found: dict[str, OutputFile] = {}
     for task, output in sorted(outputs.items(), key=lambda item: item[1].seq):
         for path, content in (output.files or {}).items():

@@ -20,6 +20,9 @@ KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
 
 _UNIONS = (Union, UnionType)
 
+BEFORE_KICKOFF = "before_kickoff"
+"""The task of a run whose output has the inputs as a crew's callbacks left them, for all others."""
+
 MOST_NESTED = 200  #: lists and objects in each other: the parsers of JSON that are in use give up at 250 to 1000
 MOST_BYTES = 64 * 2**20  #: of all inputs, as JSON: each task is handed them
 
@@ -118,6 +121,15 @@ def _bad_name(name: object) -> str:
         return "an input has an empty name"
     why = why_no_name(name)
     return f"the name of the input {name[:80]!r} {why}" if why else ""
+
+
+def as_begun(inputs: Mapping[str, Any], output: str | None) -> Mapping[str, Any]:
+    """The inputs as a run's tasks get them; ``output`` is that of `BEFORE_KICKOFF`, None without one."""
+    try:
+        begun = json.loads(output)["inputs"] if output is not None else inputs
+    except (ValueError, TypeError, LookupError):  # a task that is called so, and is no callback
+        return inputs
+    return begun if isinstance(begun, dict) else inputs
 
 
 def refuse_missing(

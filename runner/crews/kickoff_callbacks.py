@@ -15,7 +15,7 @@ from typing import Any
 
 from runner.core import output as outputs
 from runner.core.errors import BadCrew, TaskError
-from runner.core.inputs import refuse_missing
+from runner.core.inputs import BEFORE_KICKOFF, refuse_missing
 from runner.core.output import TaskOutput, UsageMetrics
 from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.dependencies import EVERYTHING
@@ -23,7 +23,7 @@ from runner.crews import callback_state
 from runner.crews.crew import Crew, CrewOutput
 from runner.engine.work import Work
 
-BEFORE, AFTER = "before_kickoff", "after_kickoff"
+BEFORE, AFTER = BEFORE_KICKOFF, "after_kickoff"
 KEYS = frozenset({BEFORE, AFTER})
 
 USAGE = "usage"  #: stored beside the output of a task: what its calls of models took

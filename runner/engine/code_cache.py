@@ -263,7 +263,9 @@ class AttemptFolder:
         reasons = [f"{why}: {', '.join(names[:10])}" for why, names in found.items()]
         return f"not kept, {'; '.join(reasons)}" if reasons else ""
 
-    def with_files(self, output: str, left: dict[str, Content], loaded: Loaded) -> str:
+    def with_files(
+        self, output: str, left: dict[str, Content], loaded: Loaded, inputs: Callable[[], Mapping[str, Any]]
+    ) -> str:
         """The task's output with what it left, and with its ``output_file``, if it did not write that itself."""
         if not left:
             return output
@@ -271,7 +273,7 @@ class AttemptFolder:
         raw = outputs.load(record)[0]
         wanted = loaded.adapter.output_files(loaded.crew).get(self._claim.job.task)
         if wanted and not self._is_copy:
-            left[interpolate(wanted, self._claim.inputs)] = raw
+            left[interpolate(wanted, inputs())] = raw
         return json.dumps(record | task_files.beside(raw, left), ensure_ascii=False)
 
     def leave(self) -> None:

@@ -14,6 +14,7 @@ from runner.bundles.run_dir import Home, homes
 from runner.core import fault_points, waiting
 from runner.core.clock import SYSTEM
 from runner.core.errors import DiskTrouble, EnvironmentFailed, RunnerError
+from runner.core.inputs import BEFORE_KICKOFF, as_begun
 from runner.core.jobs import Claim, Job, Needed, Refusal
 from runner.core.ledger import Counters
 from runner.core.output import TaskOutput
@@ -288,7 +289,12 @@ class JobAttempt(Attempt):
 
     def with_files(self, output: str, left: dict[str, Any], loaded: Loaded) -> str:
         """The task's output with what it left, and with its ``output_file``."""
-        return self._folder.with_files(output, left, loaded)
+
+        def inputs() -> Mapping[str, Any]:
+            begun = self.outputs([BEFORE_KICKOFF]) if BEFORE_KICKOFF in loaded.plan.by_key else {}
+            return as_begun(self.claim.inputs, begun[BEFORE_KICKOFF].raw if begun else None)
+
+        return self._folder.with_files(output, left, loaded, inputs)
 
     def failed(self, error: BaseException, loaded: Loaded | None) -> Retry | Fail:
         """Another attempt may follow as the task says, or elsewhere where this machine is the reason."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from runner.client.files import files_of
 from runner.crews import kickoff_callbacks
 from runner.testing.in_process import InProcess
 
@@ -127,3 +128,29 @@ def test_where_the_file_has_one_for_all_they_are_done_one_by_one(
         second.result()
     here.work()
     assert ends(here, found) == [ANN, BOB]
+
+
+WRITES = """
+    from runner import Crew, Task
+
+    def before(inputs):
+        return {**inputs, "made": "of " + inputs["who"]}
+
+    def leaves(ctx):
+        (ctx.workdir / "beside.txt").write_text("beside")
+        return "left"
+
+    tasks = [
+        Task(name="plain", run=lambda ctx: "plain", output_file="{made}/plain.txt"),
+        Task(name="leaves", run=leaves, output_file="{made}/leaves.txt"),
+    ]
+    crew = Crew(tasks=tasks, before_kickoff_callbacks=[before])
+    """
+
+
+def test_files_are_named_by_the_inputs_as_the_callbacks_left_them(here: InProcess, runs: Any) -> None:
+    (run,) = runs(WRITES, "ann")
+    here.work()
+    wanted = {"plain": "{made}/plain.txt", "leaves": "{made}/leaves.txt"}
+    found = {one.path: one.data for one in files_of(here.runs.committed(run, "main"), wanted, {"who": "ann"})}
+    assert found == {"of ann/plain.txt": b"plain", "of ann/leaves.txt": b"left", "beside.txt": b"beside"}
