@@ -52,21 +52,27 @@ class ClaimedSteps(StepNotes):
         with self._lock:
             if self._out.ahead:
                 self._confirm()
-            reserved = None
-            if entry is not None:
-                if (many := self._open[entry]) > 0:
-                    self._open[entry] = many - 1
-                    if self._out.is_read:
-                        reserved, self._next.recorded = self._next.get(entry), entry
-                self._between = (entry, 1)
-            begun = self._open.with_one_more(reserved)
-            if reserved is not None and reserved != STEP and len(begun) >= HALF // 2:  # that could not be said to leave
-                reserved, begun = None, self._open.text()
-            paid = "" if entry is None else text_of_one(entry)
-            expected = reserved_text(reserved)
-            self._reached += 1 + (replayed.passed if isinstance(replayed, Counters) else replayed)
-            if replayed or not self._recorded_alone(step, value, begun, expected, entry, usage, reported=reported):
-                self._record_any(step, value, begun, expected, entry, usage, replayed, reported=reported)
+            reserved, many = None, 0 if entry is None else self._open[entry]
+            try:
+                if entry is not None:
+                    if many > 0:
+                        self._open[entry] = many - 1
+                        if self._out.is_read:
+                            reserved, self._next.recorded = self._next.get(entry), entry
+                    self._between = (entry, 1)
+                begun = self._open.with_one_more(reserved)
+                if reserved is not None and reserved != STEP and len(begun) >= HALF // 2:
+                    reserved, begun = None, self._open.text()  # that could not be said to leave
+                paid = "" if entry is None else text_of_one(entry)
+                expected = reserved_text(reserved)
+                self._reached += 1 + (replayed.passed if isinstance(replayed, Counters) else replayed)
+                if replayed or not self._recorded_alone(step, value, begun, expected, entry, usage, reported=reported):
+                    self._record_any(step, value, begun, expected, entry, usage, replayed, reported=reported)
+            except BaseException:
+                if entry is not None and many > 0:
+                    self._open[entry] = many  # done, and not recorded: in doubt
+                self._between = NEITHER
+                raise
             if self._log is not None:
                 self._log.recorded((step,), paid, begun)
             if entry is not None:
@@ -168,26 +174,34 @@ class ClaimedSteps(StepNotes):
                 by_entry.setdefault(entry, []).append(step)
             if plain:
                 by_entry.setdefault(STEP, []).extend(plain)
-            for entry, alike in by_entry.items():
-                if entry is not None and entry != STEP:
-                    self._open[entry] = max(self._open[entry] - len(alike), 0)
-            counted = len(by_entry.get(STEP, ()))
-            self._open[STEP] = max(self._open[STEP] - counted - dropped, 0)
-            self._next.recorded = None
-            self._between = (STEP, counted - self._add_open(begins)[STEP])
-            self._reached += len(done) + (replayed.passed if isinstance(replayed, Counters) else replayed)
-            begun = self._open.text()
-            self._fenced(
-                scripts.load("record_steps"),
-                run=self._run,
-                task=self._task,
-                journal=self._journal,
-                steps=packed(texts),
-                calls=json.dumps(calls, ensure_ascii=False) if calls else "",
-                begun=begun,
-                replayed=counters_text(replayed),
-                reached=self._reached,
-            )
+            before = dict(self._open)
+            try:
+                for entry, alike in by_entry.items():
+                    if entry is not None and entry != STEP:
+                        self._open[entry] = max(self._open[entry] - len(alike), 0)
+                counted = len(by_entry.get(STEP, ()))
+                self._open[STEP] = max(self._open[STEP] - counted - dropped, 0)
+                self._next.recorded = None
+                self._between = (STEP, counted - self._add_open(begins)[STEP])
+                self._reached += len(done) + (replayed.passed if isinstance(replayed, Counters) else replayed)
+                begun = self._open.text()
+                self._fenced(
+                    scripts.load("record_steps"),
+                    run=self._run,
+                    task=self._task,
+                    journal=self._journal,
+                    steps=packed(texts),
+                    calls=json.dumps(calls, ensure_ascii=False) if calls else "",
+                    begun=begun,
+                    replayed=counters_text(replayed),
+                    reached=self._reached,
+                )
+            except BaseException:
+                self._open.clear()
+                self._open.update(before)  # what was done is in doubt; and nothing begins
+                self._open[STEP] = max(self._open[STEP] - dropped, 0)
+                self._between = NEITHER
+                raise
             self._between = NEITHER
             self._reserve(None)
             for entry, alike in by_entry.items():
