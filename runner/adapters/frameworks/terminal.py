@@ -97,13 +97,19 @@ class _Stdout:
         return getattr(self._real, name)
 
 
+def _asks() -> bool:
+    """Whether this is code of a task that was attached, in a thread of its own, too: others in its process are not."""
+    found = current_journal()
+    return found is not None and (found[0].ends_when_asked or _printed.get() is not None)
+
+
 class _Stdin:
     def __init__(self, real: TextIO) -> None:
         self._real = real
 
     def readline(self, size: int = -1, /) -> str:
-        """A line that a person gives; outside of a task the real one."""
-        if current_journal() is None:
+        """A line that a person gives; the real one for other tasks and outside of any."""
+        if not _asks():
             return self._real.readline(size)
         printed = _printed.get()
         answer = ask_text((printed.line() if printed is not None else "") or "input()")
@@ -120,7 +126,9 @@ class _Stdin:
         return False
 
     def fileno(self) -> int:
-        """None, so that it is asked for lines. Raises `io.UnsupportedOperation`."""
+        """None, so that it is asked for lines: raises `io.UnsupportedOperation`. The real one as `readline` has it."""
+        if not _asks():
+            return self._real.fileno()
         # Who looks for keys begins here: prompt_toolkit does, as a session of prompts is made.
         _ask_for_prompts(sys.modules.get("prompt_toolkit.shortcuts.prompt"))
         raise io.UnsupportedOperation("fileno")

@@ -1,10 +1,14 @@
 """What a task prints is kept: all of a program's, of an agent no more than the question that it may be."""
 
+import contextvars
 import io
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from runner.adapters.frameworks import terminal
 from runner.adapters.frameworks.terminal import Printed, attach
 
 
@@ -42,3 +46,20 @@ def test_where_a_program_reads_all_lines_there_are_none(monkeypatch: pytest.Monk
     attach()
     assert list(sys.stdin) == []
     assert sys.stdin.read() == ""
+
+
+def test_a_task_that_was_not_attached_reads_what_it_would_without_the_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    journals = SimpleNamespace(ends_when_asked=False), SimpleNamespace(ends_when_asked=False)
+    (tmp_path / "in").write_text("a line\n")
+    with (tmp_path / "in").open() as real:
+        monkeypatch.setattr(sys, "stdin", real)
+        monkeypatch.setattr(sys, "stdout", io.StringIO())
+        monkeypatch.setattr(terminal, "current_journal", lambda: (journals[0], False))
+        contextvars.Context().run(attach)
+        with pytest.raises(io.UnsupportedOperation):
+            contextvars.Context().run(sys.stdin.fileno)  # as in a thread that it began
+        monkeypatch.setattr(terminal, "current_journal", lambda: (journals[1], False))
+        assert contextvars.Context().run(sys.stdin.fileno) == real.fileno()
+        assert contextvars.Context().run(input) == "a line"
