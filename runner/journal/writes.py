@@ -77,8 +77,13 @@ class StepWrites(RecordedSteps):
             self._recorder.begin_step(entry, supersedes=supersedes, intent_only=intent_only)
 
     def mark_sent(self, entry: AccountKey) -> None:
-        """A call that was only intended is being sent: from here on its service may have it."""
+        """A call that was only intended is being sent: from here on its service may have it.
+
+        A thread that the task left behind sends none: what it says would stand where the next task says what it sent.
+        """
         with self.cancel_scope.write(), self._writing:
+            if self._over:
+                self._refuse_if_over()
             self._recorder.mark_sent(entry)
 
     def drop(self, entry: AccountKey = STEP, *, intent_only: bool = False) -> None:

@@ -155,6 +155,20 @@ def test_who_comes_after_the_end_of_the_task_writes_nothing(store: Store, journa
     assert store.writes == []
 
 
+def test_a_call_of_who_was_left_behind_does_not_leave(
+    store: Store, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was noted while the task went on. What it said would stand where the next task's process says what it sent."""
+    said = list[AccountKey]()
+    monkeypatch.setattr(store, "mark_sent", said.append, raising=False)
+    store.let_go.set()
+    journal.begin(GPT, intent_only=True)
+    journal.close()
+    with pytest.raises(BaseException, match="the task is over"):
+        journal.mark_sent(GPT)
+    assert said == []
+
+
 async def call(journal: Journal, number: int, answers: asyncio.Event) -> None:
     one = frame(journal, number)
     journal.calls_out.add(one)
