@@ -5,7 +5,9 @@ worker, and with it the tasks in flight.
 """
 
 import logging
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty
 from time import monotonic, sleep
 from typing import Any
@@ -76,6 +78,16 @@ class Poller(redis.MultiChannelPoller):
         if (loop := get_event_loop()) is not None:  # it may have nothing else to wake it
             loop.call_later(PAUSE, int)  # type: ignore[no-untyped-call]  # kombu is untyped there
 
+    def leave(self, connection: Any) -> None:
+        """Wait for a connection no longer: it is about to be closed.
+
+        A pool child that was forked meanwhile has it open, too, and the kernel would still report its end, by a
+        number that another connection has by then: kombu would read from that, and wait for an answer that is not due.
+        """
+        if connection._sock is not None and connection.pid == os.getpid():  # a child would have its parent leave it
+            with suppress(KeyError):
+                self.poller.unregister(connection._sock)
+
     def discard(self, channel: Any) -> None:
         """It is closed: nothing is waited for."""
         super().discard(channel)  # type: ignore[no-untyped-call]  # kombu is untyped there
@@ -84,15 +96,29 @@ class Poller(redis.MultiChannelPoller):
             outage.ends(asked, reached=False)
 
 
+def _left_when_closed(kind: type[Any], poller: Poller) -> type[Any]:
+    """The same class of redis-py's connections, of which the poller leaves each before it is closed."""
+
+    class Connection(kind):
+        def disconnect(self, *args: Any, **kwargs: Any) -> None:
+            poller.leave(self)
+            super().disconnect(*args, **kwargs)
+
+    return Connection
+
+
 class _Noticing:
-    """Connections and commands whose refusals are noticed."""
+    """Connections and commands whose refusals are noticed; and connections that are left when they are closed."""
 
     def _get_client(self) -> Any:
         return NoticingClient
 
     def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:
         found: dict[str, Any] = super()._connparams(asynchronous)  # type: ignore[misc]  # the class beside this one has it
-        return found | {"connection_class": noticing_connections(found["connection_class"])}
+        kind = noticing_connections(found["connection_class"])
+        if asynchronous:  # it is one that the event loop waits for
+            kind = _left_when_closed(kind, self.connection.cycle)  # type: ignore[attr-defined]  # the class beside has it
+        return found | {"connection_class": kind}
 
 
 class Channel(_Noticing, redis.Channel):

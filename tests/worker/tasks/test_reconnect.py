@@ -1,11 +1,15 @@
 """A worker that lost Redis for a while comes back by itself and takes up work again."""
 
+import os
+import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from runner.client import Client
+from runner.testing.fleet import children_of
 
 
 @pytest.mark.parametrize("pool", ["prefork", "shared"])
@@ -43,3 +47,43 @@ def test_connections_are_cut_while_busy(
     result = handle.wait(60)
     assert result.status == "completed"
     assert trace.repeated() <= result.ledger["in_doubt"]
+
+
+def closed_and_watched(pid: int) -> list[int]:
+    """The numbers by which a process's event loops hear of files that others have open, and it has closed."""
+    found = []
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        if str(file.readlink()) == "anon_inode:[eventpoll]":
+            for line in Path(f"/proc/{pid}/fdinfo/{file.name}").read_text().splitlines():
+                if line.startswith("tfd:"):
+                    number, inode = line.split()[1], line.split("ino:")[1].split()[0]
+                    now = Path(f"/proc/{pid}/fd/{number}")
+                    if not now.exists() or now.stat().st_ino != int(inode, 16):
+                        found.append(int(number))
+    return found
+
+
+@pytest.mark.parametrize("kind", ["normal", "pubsub"])
+def test_a_connection_that_pool_children_have_open_too_is_not_waited_for_once_it_is_cut(
+    kind: str, fleet: Any, client: Client, redis: Any, crew_of: Any, eventually: Any
+) -> None:
+    """Else its number is the next connection's, from which Celery would read, for ever, an answer that is not due."""
+    # Given a worker with a child that was forked when its connections were there: it has them, too
+    crew = crew_of('crew = Crew(tasks=[Task(name="a", run=steps("a", 1, 0))])')
+    main = fleet.start("--concurrency", "1", "--pool", "prefork").main_pid()
+    assert client.submit(crew).wait(30).status == "completed"
+    (first,) = children_of(main)
+    os.kill(first, signal.SIGKILL)
+    eventually(lambda: children_of(main) not in ([], [first]), why="it has another child")
+
+    def connections() -> set[str]:
+        return {one["id"] for one in redis.client_list(_type=kind) if one["name"].endswith(":celery")}
+
+    # When they are cut, and there are others for them
+    before = connections()
+    redis.client_kill_filter(_type=kind, skipme=True)
+    eventually(lambda: connections() - before, why="it is connected again")
+    # Then its event loop hears of none of them any more, and it serves
+    eventually(lambda: not closed_and_watched(main), within=5, why="it waits for what is open")
+    assert client.submit(crew).wait(30).status == "completed"
+    assert main in {pid for worker in fleet.workers for pid in children_of(worker.pid)}

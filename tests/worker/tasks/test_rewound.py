@@ -1,6 +1,8 @@
 """The store goes back in time under living workers: what it forgot is done again, said, and counted."""
 
+import contextlib
 import os
+import random
 import signal
 import socket
 from collections import Counter
@@ -190,3 +192,55 @@ def test_a_step_of_which_the_store_forgot_all_is_in_doubt_where_its_process_dies
         assert handle.wait(60).outputs == {"a": "done"}
         assert trace.repeated() == 1
         eventually(lambda: handle.wait(60).ledger["in_doubt"] == 1, why="its worker has looked")
+
+
+HELD = """
+    def do(ctx):
+        trace(f"pid {os.getpid()}")
+        for i in range(3):
+            ctx.step(f"s{i}", trace, f"step {i}")
+        hold("h")
+        return "done"
+
+    crew = Crew(tasks=[Task(name="a", run=do)])
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(2))
+def test_a_store_that_goes_back_again_and_again_while_processes_die_holds_no_worker_up(
+    seed: int, crew_of: Callable[..., Path], trace: Any
+) -> None:
+    chance = random.Random(seed)
+
+    def die() -> None:
+        """The process of the attempt that began last does, if it has not yet."""
+        before = trace.held("h")
+        (*_, last) = [int(line.split()[1]) for line in trace.lines() if line.startswith("pid ")]
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(last, signal.SIGKILL)
+        eventually(lambda: trace.held("h") > before, within=60, why="another attempt is at work")
+
+    with (
+        RedisServer() as short,
+        RedisServer(short.folder / "s") as server,
+        Fleet(server.url) as fleet,
+        Client(server.url) as client,
+    ):
+        # Given a worker, and a run that is at work on it
+        fleet.start("--concurrency", "2", "--pool", "prefork", RUNNER_MAX_ATTEMPTS="1000", RUNNER_LEASE="2")
+        handle = client.submit(crew_of(HELD))
+        eventually(lambda: trace.held("h"), why="it is at work")
+        # When the store goes back again and again, and a process dies before that, and at once
+        for _ in range(30):
+            cut = PowerCut(server)
+            cut.remember()
+            for _ in range(chance.randrange(3)):
+                die()
+            cut.go_back()
+            die()
+        # Then the worker was never found standing, the run ends, and no step is missing in its account
+        assert "none was claimed for" not in fleet.log()
+        trace.let_go()
+        ledger = handle.wait(60).ledger
+        assert ledger["paid"] + ledger["in_doubt"] >= sum(trace.steps().values())
