@@ -127,7 +127,7 @@ class NativeAdapter:
         return not (crew.step_callback or doer.step_callback or doer.guardrail)
 
     def is_of_one_task(self, crew: Crew) -> bool:
-        """Where callbacks leave something on the object whose methods they are."""
+        """Whether each task needs a crew of its own: callbacks may leave something on their object."""
         return bool(kickoff_callbacks.owners(crew))
 
     def perform(self, crew: Crew, work: Work, *, is_begun: bool = False) -> str:

@@ -226,9 +226,8 @@ class AttemptFolder:
         self._claim = claim
         self._code = code
         self._is_copy = adapters.is_disposable(claim.adapter) or (alone and adapters.has_own_folder(claim.adapter))
-        begin = partial(
-            _begin, claim, store, code, is_copy=self._is_copy
-        )  # this itself would be a cycle, for the collector
+        # Not a method of this: that would be a cycle, which is left for the collector
+        begin = partial(_begin, claim, store, code, is_copy=self._is_copy)
         self._work = Workdir(place, begin, may_hold)
         self._refused: list[str] = []
         self._ends: Callable[[], None] | None = None

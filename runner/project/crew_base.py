@@ -4,6 +4,7 @@ import functools
 from pathlib import Path
 from typing import Any, TypeVar
 
+from runner.core.errors import BadCrew
 from runner.hooks import registry
 from runner.project.configs import Entries, base_of
 from runner.project.marks import marked
@@ -58,8 +59,6 @@ def _load(self: Any) -> None:
 
 def _get_mcp_tools(self: Any, *names: str) -> list[Any]:  # noqa: ARG001 - their names are the callers'
     """Raises `BadCrew`: an agent is given its servers, which are connected to where its task is done."""
-    from runner.core.errors import BadCrew
-
     raise BadCrew(
         f"{type(self).__name__}: get_mcp_tools() connects where the file is read: say Agent(mcps=[...]) instead, "
         "which connects where the task is done"
