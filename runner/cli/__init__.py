@@ -12,23 +12,23 @@ from runner.core.errors import Exit, RunnerError
 
 #: Where each verb is, and what it does: a command imports what it needs itself, and ``--help`` imports none.
 VERBS = {
-    "answer": ("steer", "Answer a run's question and continue the run."),
-    "cancel": ("steer", "Cancel a run."),
+    "answer": ("control", "Answer a run's question and continue the run."),
+    "cancel": ("control", "Cancel a run."),
     "checkpoint": ("checkpoint", "Browse checkpoints; resume or fork from one."),
     "diff": ("branches", "Show the differences between two branches."),
     "doctor": ("doctor", "Check the store, the workers and this machine."),
-    "events": ("look", "Print the events of a run."),
+    "events": ("inspection", "Print the events of a run."),
     "files": ("files", "List or export the files that a run's tasks wrote."),
     "flower": ("fleet", "Serve Flower: jobs and workers, live in a browser."),
     "fork": ("branches", "Start a new branch from a checkpoint of a run."),
     "offline": ("offline", "Serve the offline model to any OpenAI client."),
-    "resume": ("steer", "Resume a run that failed or was cancelled."),
-    "runs": ("look", "List runs, newest first."),
-    "show": ("look", "Show a run: its status, tasks and ledger."),
+    "resume": ("control", "Resume a run that failed or was cancelled."),
+    "runs": ("inspection", "List runs, newest first."),
+    "show": ("inspection", "Show a run: its status, tasks and ledger."),
     "submit": ("submit", "Run an agent or crew on the fleet and wait for its result."),
     "supervisor": ("fleet", "Reschedule the tasks of dead workers."),
     "up": ("fleet", "Start server, worker, supervisor and Flower."),
-    "wait": ("look", "Wait for a run and print its result."),
+    "wait": ("inspection", "Wait for a run and print its result."),
     "worker": ("fleet", "Start a worker: a pool of processes or threads."),
 }
 

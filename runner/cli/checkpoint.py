@@ -14,7 +14,7 @@ from rich.text import Text
 from runner.cli import options
 from runner.cli.stdio import out, print_json, print_line, print_whole
 from runner.client import Client
-from runner.client.checkpoints import locate as places
+from runner.client.checkpoints import locate
 from runner.client.checkpoints.model import Branch, Checkpoint, Details, branch_called, everything, find, newest
 from runner.core.diff import compare, lines
 from runner.core.errors import NotFound, UsageError
@@ -82,10 +82,10 @@ def browse(where: str | None, crew: str | None) -> int:
 @options.redis_url
 def list_(where: str | None, branch: str | None, as_json: bool) -> int:
     """List the checkpoints of WHERE by branch, oldest first: by default of ./.checkpoints(.db), or the newest run."""
-    where = places.here() if where is None else where
-    if places.is_run(where):
+    where = locate.here() if where is None else where
+    if locate.is_run(where):
         return _list_run(where, branch, as_json)
-    with places.opened(where) as source:
+    with locate.opened(where) as source:
         branches = [branch_called(source, branch)] if branch else source.branches()
     found = everything(branches)
     if as_json:
@@ -94,7 +94,7 @@ def list_(where: str | None, branch: str | None, as_json: bool) -> int:
     _table(
         ("checkpoint", "branch", "written", "size", "parent"),
         ((_id(one), Text(one.branch), _moment(one), _size(one), Text(one.parent)) for one in found),
-        f"no checkpoints: nothing in {where} is one" if places.holds_something(where) else "no checkpoints",
+        f"no checkpoints: nothing in {where} is one" if locate.holds_something(where) else "no checkpoints",
     )
     return 0
 
@@ -123,7 +123,7 @@ def _list_run(run_id: str, branch: str | None, as_json: bool) -> int:
 @options.redis_url
 def show(where: str | None, beginning: str | None, as_json: bool) -> int:
     """Show the checkpoint ID (or what begins so) of WHERE: by default the newest complete one, of what is here."""
-    with places.opened(places.here() if where is None else where) as source:
+    with locate.opened(locate.here() if where is None else where) as source:
         details = source.details(find(source, beginning))
     if as_json:
         print_json(_details_json(details))
@@ -154,7 +154,7 @@ def show(where: str | None, beginning: str | None, as_json: bool) -> int:
 @options.redis_url
 def diff(where: str, a: str, b: str, as_json: bool) -> int:
     """Show what differs between the checkpoints A and B of WHERE: inputs, and each task's status and output."""
-    with places.opened(where) as source:
+    with locate.opened(where) as source:
         try:
             sides = [source.details(find(source, one)).side() for one in (a, b)]
         except NotFound as error:
@@ -185,9 +185,9 @@ def resume(where: str | None, beginning: str | None, crew: str | None, as_json: 
 
     What is in files, SQLite or Redis resumes in this process, by the code of --crew; a run on the fleet.
     """
-    from runner.cli.orders import carry_out  # loads crew files, which looking at checkpoints does not
+    from runner.cli.checkpoint_commands import execute  # loads crew files, which looking at checkpoints does not
 
-    return carry_out("resume", where, beginning, crew, as_json=as_json)
+    return execute("resume", where, beginning, crew, as_json=as_json)
 
 
 @checkpoint.command("fork", short_help="Fork from one, without the browser.")
@@ -210,10 +210,10 @@ def fork(
 ) -> int:
     """Fork the checkpoint ID (or what begins so) of WHERE: a branch of its own, with other inputs or outputs."""
     from runner.cli.branches import read_edits
-    from runner.cli.orders import carry_out
+    from runner.cli.checkpoint_commands import execute
 
     changed = read_edits(edits)
-    return carry_out("fork", where, beginning, crew, branch=branch or "", pairs=pairs, edits=changed, as_json=as_json)
+    return execute("fork", where, beginning, crew, branch=branch or "", pairs=pairs, edits=changed, as_json=as_json)
 
 
 @checkpoint.command("prune", short_help="Remove all but the newest.")
@@ -230,7 +230,7 @@ def prune(where: str, keep: int | None, age: int | None, branch: str | None, dry
         raise UsageError("say what goes: --keep N, or --older-than AGE")
     since = 0 if age is None else time.time_ns() // 1_000_000 - age
     removed = {}
-    with places.opened(where) as source:
+    with locate.opened(where) as source:
         branches: Iterable[Branch] = [branch_called(source, branch)] if branch else source.branches()
         for one in branches:
             there = len(one.checkpoints)

@@ -197,7 +197,7 @@ def supervisor(partition: int | None) -> int:
 
 def _each(servers: Sequence[Server], command: Callable[[int], list[str]]) -> int:
     """A process for each server; ``command`` is what it does for the one at a place."""
-    from runner.cli.together import run_together
+    from runner.cli.process_group import run_together
 
     numbers = [server.part.place + 1 for server in servers]
     return run_together(
@@ -268,7 +268,7 @@ def _is_loopback(address: str) -> bool:
 @options.redis_url
 def up(concurrency: int | None, port: int) -> int:
     """Start everything on this machine: the embedded server, a worker, a supervisor and Flower."""
-    from runner.cli.together import run_together
+    from runner.cli.process_group import run_together
 
     with ExitStack() as stack:
         stores = _opened(named_servers(), stack)

@@ -12,7 +12,7 @@ import click
 from runner.bundles import dotenv
 from runner.bundles.project import CREW_FILE, MAIN_FILE, environment_file
 from runner.bundles.target import parse_target
-from runner.cli import each as many
+from runner.cli import batch as batches
 from runner.cli import options, packing, spending
 from runner.cli.display import Display
 from runner.cli.stdio import counted, only, reading, say
@@ -118,8 +118,8 @@ def submit(
             return 0
         if each is None:
             _refuse_missing(prepared, inputs)
-        source = stack.enter_context(many.opened(each)) if each is not None else None
-        total, digest = many.check(source, str(each), inputs, prepared) if source is not None else (1, "")
+        source = stack.enter_context(batches.opened(each)) if each is not None else None
+        total, digest = batches.check(source, str(each), inputs, prepared) if source is not None else (1, "")
         if line := packing.left_out(prepared.packed):
             say(line)
         configured()  # what is wrong with the prices is said before anything is paid
@@ -129,12 +129,12 @@ def submit(
                 _make_ready()
             if source is not None:
                 batch = client.submit_batch(
-                    prepared, many.lines(source, str(each), inputs), many.id_of(prepared, key, digest), at_once,
+                    prepared, batches.lines(source, str(each), inputs), batches.id_of(prepared, key, digest), at_once,
                     max_checkpoints=max_checkpoints, checkpoint_on=list(checkpoint_on), keep=keep, models=models,
                 )  # fmt: skip
                 title = f"{prepared.plan.crew}  {batch.id}"
                 say(f"{title}: {counted(total, 'run')}, {at_once:,} at once")
-                return many.follow(batch, title, total, write, not as_json, "the same command")
+                return batches.follow(batch, title, total, write, not as_json, "the same command")
             handle = client.submit(
                 prepared,
                 inputs,

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 
 from runner.bundles import bundle
 from runner.bundles.target import parse_target
-from runner.client import comparing, flow_standing, forking, local_worker
+from runner.client import comparing, flow_position, forking, local_worker
 from runner.client.batch import AT_ONCE, Batch, Numbered, batch_id_for, new_runs, resumption, submission
 from runner.client.forking import Edit
 from runner.client.handle import RunHandle, RunResult
@@ -264,8 +264,8 @@ class Client:
             if (growing := plan or known).grows:
                 line = GrowingBranch(self.store.client, run_id, start.branch if start else name)
                 upto = start.seq if start else None
-                standing = flow_standing.standing_at(growing, line, upto, replanned=plan is not None)
-                pending = flow_standing.ready(growing, standing)
+                position = flow_position.position_at(growing, line, upto, replanned=plan is not None)
+                pending = flow_position.ready(growing, position)
             answer = runs.resume(run, name, start=start, fields=fields, plan=plan, pending=pending)
             if answer == "resumed":
                 self.ensure_worker(run.queue)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from runner.client import flow_standing
+from runner.client import flow_position
 from runner.client.reading import shapes
 from runner.core import output as outputs
 from runner.core.errors import BadInput, Conflict
@@ -14,7 +14,7 @@ from runner.core.inputs import MOST_NESTED, given_as_json, nested_too_deep
 from runner.core.plan import Plan, branching
 from runner.core.plan.dependencies import EVERYTHING
 from runner.flows.edits import Given, edited
-from runner.flows.history import PART, labels_of, methods_of, unheard
+from runner.flows.history import PART, labels_of, methods_of, unused_label
 from runner.flows.machine import method_of
 from runner.providers.records import Committed, Position, Regrown
 from runner.providers.redis import forks, history
@@ -82,7 +82,7 @@ def warnings(client: Client, where: Position, inputs: Iterable[str], edits: Mapp
     Tasks that were never done may read any: then only what looks like another input's name is one of them.
     """
     if where.plan.grows:
-        leads = (unheard(where.plan.grows, task, edit) for task, edit in edits.items())
+        leads = (unused_label(where.plan.grows, task, edit) for task, edit in edits.items())
         return tuple(f"warning: {one}" for one in leads if one is not None)
     given = [name for name in inputs if name not in where.plan.inputs]
     if not given:
@@ -103,9 +103,9 @@ def _regrown(client: Client, where: Position, inputs: Mapping[str, Any], edits: 
     """How a branch of a plan that grows begins there."""
     line = GrowingBranch(client, where.run_id, where.branch)
     edited = {task: json.loads(text) for task, text in edits.items()}
-    standing = flow_standing.standing_with(where.plan, line, where.seq, inputs, edited)
-    kept = frozenset() if inputs else flow_standing.untouched(standing, edited)
-    return Regrown(flow_standing.ready(where.plan, standing), frozenset(standing.void), inputs, kept)
+    position = flow_position.position_with(where.plan, line, where.seq, inputs, edited)
+    kept = frozenset() if inputs else flow_position.untouched(position, edited)
+    return Regrown(flow_position.ready(where.plan, position), frozenset(position.void), inputs, kept)
 
 
 def _edited(where: Position, edits: Mapping[str, Edit]) -> dict[str, str]:

@@ -32,7 +32,7 @@ from runner.flows.definition import MARK, FlowDefinition
 from runner.flows.execution import Execution, Outcome, passed_on
 from runner.flows.feedback import AnswerRefused, HumanFeedbackResult
 from runner.flows.flow import Flow, created_quietly
-from runner.flows.history import PART, Standing, part_of, standing_after
+from runner.flows.history import PART, FlowPosition, part_of, position_after
 from runner.flows.machine import Call, method_of
 from runner.flows.patch import apply_all, diff_all
 from runner.flows.persistence import persistence_of
@@ -115,24 +115,24 @@ class FlowAdapter(GrowingAdapter):
         """Do one method, on the state as it stands. What it gives says how the branch grows."""
         assert work.line is not None
         flow, shared = self._made(crew), work.line.shared()
-        standing = _standing(flow, work, shared)
-        call = standing.machine.pending.get(work.key)
+        position = _position(flow, work, shared)
+        call = position.machine.pending.get(work.key)
         if call is None:
             raise TaskError(f"the code of flow {flow.flow_name} changed: it no longer reaches {work.key!r}")
         models = self._models(flow)
-        typed.load(flow.committed_state, standing.state, models)
-        return self._done(flow, _execution(flow, work, call, models), work, standing)
+        typed.load(flow.committed_state, position.state, models)
+        return self._done(flow, _execution(flow, work, call, models), work, position)
 
-    def _done(self, flow: Flow[Any], execution: Execution, work: Work, standing: Standing) -> Expand:
+    def _done(self, flow: Flow[Any], execution: Execution, work: Work, position: FlowPosition) -> Expand:
         """The method at work, and then what it changed."""
         models = self._models(flow)
         outcome = self._perform(flow, execution, work)
-        base = typed.aligned(standing.state, typed.dump(execution.base, _refuse, models))
+        base = typed.aligned(position.state, typed.dump(execution.base, _refuse, models))
         mine = typed.aligned(base, typed.dump(execution.state, _refuse, models))
-        new = {name: value for name, value in base.items() if name not in standing.state}
+        new = {name: value for name, value in base.items() if name not in position.state}
         patch = diff_all(base, mine)
         record = _record(execution.call, outcome, patch, models)
-        return Growing(flow, work, outcome, standing.machine.finished, base, new, patch, record)
+        return Growing(flow, work, outcome, position.machine.finished, base, new, patch, record)
 
     def format_event(self, crew: Any, key: str, event: BaseEvent) -> BaseEvent:
         """Events of tasks are events of methods, those of crews events of flows."""
@@ -198,7 +198,7 @@ class Growing:
 
     def __call__(self, shared: Shared) -> Expansion:
         """Merge, and move the machine on."""
-        there = _standing(self.flow, self.work, shared)
+        there = _position(self.flow, self.work, shared)
         # Fields that the code has and the stored state has not, as after a change of the code, are not a change.
         there.state, paths = apply_all(self.patch, {**self.new, **there.state}, self.base)
         paths = [path for path in paths if path.partition(".")[0] != typed.KEY]  # it follows from the values
@@ -242,13 +242,13 @@ def _made(crew: Any) -> Flow[Any]:
     return flow
 
 
-def _standing(flow: Flow[Any], work: Work, shared: Shared) -> Standing:
+def _position(flow: Flow[Any], work: Work, shared: Shared) -> FlowPosition:
     """Where the flow stands; on a branch where that is not stored yet, after what was committed before it."""
     definition, limit = flow.flow_definition(), flow.max_method_calls
     if shared.version:
-        return Standing.from_fields(definition, shared.fields, limit)
+        return FlowPosition.from_fields(definition, shared.fields, limit)
     assert work.line is not None
-    return standing_after(definition, work.line.initial_state(), work.line.history(), limit)
+    return position_after(definition, work.line.initial_state(), work.line.history(), limit)
 
 
 def _execution(flow: Flow[Any], work: Work, call: Call, models: Models) -> Execution:

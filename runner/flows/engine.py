@@ -181,12 +181,12 @@ class FlowMethods(local.LocalTasks):
                     method_name=asked.context.method_name,
                     message=asked.context.message,
                     emit=asked.context.emit,
-                    state=_seen(flow.committed_state),
+                    state=_event_state(flow.committed_state),
                 )
             )
             return asked
         result = flow.method_outputs[-1] if flow._method_outputs else None
-        self._emit(FlowFinishedEvent(flow_name=flow.flow_name, result=result, state=_seen(flow.committed_state)))
+        self._emit(FlowFinishedEvent(flow_name=flow.flow_name, result=result, state=_event_state(flow.committed_state)))
         return result
 
     async def _perform(self, job: Job) -> list[Job]:
@@ -236,7 +236,7 @@ class FlowMethods(local.LocalTasks):
             push_event_scope(opened.pop(), "method_execution_started")
             return
         params = {f"_{i}": argument for i, argument in enumerate(execution.arguments())}
-        self.emit_of(MethodExecutionStartedEvent, call, params=params, state=_seen(execution.base))
+        self.emit_of(MethodExecutionStartedEvent, call, params=params, state=_event_state(execution.base))
 
     def paused(self, call: Call) -> None:
         """A call waits for a person."""
@@ -247,7 +247,7 @@ class FlowMethods(local.LocalTasks):
             flow_id=context.flow_id,
             message=context.message,
             emit=context.emit,
-            state=_seen(self.flow.committed_state),
+            state=_event_state(self.flow.committed_state),
         )
 
     def _open_scope(self) -> None:
@@ -379,7 +379,7 @@ class Merging:
                 others = dict.fromkeys(one for path in paths for one in conflicts.others(path, since))
                 tasks.emit_of(FlowStateConflictEvent, call, fields=paths, others=list(others), text=text)
             event = tasks.emit_of(
-                MethodExecutionFinishedEvent, call, result=outcome.output, state=_seen(flow.committed_state)
+                MethodExecutionFinishedEvent, call, result=outcome.output, state=_event_state(flow.committed_state)
             )
             flow._finished_events[call.key] = event.event_id
         if loop is not None:
@@ -398,6 +398,6 @@ class _Here(FlowAdapter):
 HERE = _Here()
 
 
-def _seen(state: states.State) -> dict[str, Any]:
+def _event_state(state: states.State) -> dict[str, Any]:
     """The state as handlers see it. Values in the state are replaced, never changed, so a shallow copy will do."""
     return dict(state) if isinstance(state, dict) else states.dump(state, lambda name, value: None)  # noqa: ARG005 - a hook's arguments

@@ -28,8 +28,8 @@ from runner.flows.feedback import choose
 from runner.flows.flow_log import FlowLog
 from runner.flows.input_provider import InputResponse, flow_config
 from runner.flows.machine import MAX_METHOD_CALLS
+from runner.flows.memory_methods import MemoryMethods
 from runner.flows.persistence.decorators import persistence_of
-from runner.flows.remembering import Remembering
 from runner.flows.schema import INITIAL_STATE_CLASS_MARKER as _INITIAL_STATE_CLASS_MARKER
 from runner.flows.state import FlowState
 from runner.flows.waiting import wait_for
@@ -65,7 +65,7 @@ class _Workdir:
         return self if flow is None else flow._task_files().workdir
 
 
-class Flow(FlowLog, Remembering, Generic[S]):
+class Flow(FlowLog, MemoryMethods, Generic[S]):
     """Methods that trigger each other, and a state they share.
 
     ``kickoff`` runs the flow in this process; ``runner submit`` runs the same flow on the fleet. Each method works on

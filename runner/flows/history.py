@@ -20,7 +20,7 @@ PART = "flow"
 
 
 @dataclass
-class Standing:
+class FlowPosition:
     """The machine, the state as JSON, and the calls that an edit made void: they are to be done again."""
 
     machine: Machine
@@ -35,7 +35,7 @@ class Standing:
     @classmethod
     def from_fields(
         cls, definition: FlowDefinition, fields: Mapping[str, str], max_method_calls: int = MAX_METHOD_CALLS
-    ) -> "Standing":
+    ) -> "FlowPosition":
         """The inverse of `fields`."""
         machine = Machine.from_data(definition, json.loads(fields["machine"]), max_method_calls)
         state = {
@@ -44,18 +44,18 @@ class Standing:
         return cls(machine, state)
 
 
-def standing_after(
+def position_after(
     definition: FlowDefinition,
     initial: Mapping[str, Any],
     history: Iterable[Committed],
     max_method_calls: int = MAX_METHOD_CALLS,
-) -> Standing:
+) -> FlowPosition:
     """Where a flow stands after what was committed, in order.
 
     Where a branch begins with outputs that a person replaced, what came of the old ones is void.
     """
     kept, void = as_edited(definition, history)
-    found = Standing(Machine(definition, max_method_calls), dict(initial), void)
+    found = FlowPosition(Machine(definition, max_method_calls), dict(initial), void)
     found.machine.begin()
     for one in kept:
         if one.key:
@@ -88,7 +88,7 @@ def labels_of(grows: Mapping[str, Any], key: str) -> tuple[str, ...]:
     return method.feedback.emit if method is not None and method.feedback is not None else ()
 
 
-def unheard(grows: Mapping[str, Any], key: str, edit: Any) -> str | None:
+def unused_label(grows: Mapping[str, Any], key: str, edit: Any) -> str | None:
     """Why an edit of what a router gave leads nowhere; None where it does."""
     definition = FlowDefinition.from_data(grows)
     method, label = definition.methods.get(method_of(key)), str(edit).strip()

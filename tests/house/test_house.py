@@ -160,7 +160,7 @@ def planted(copy_repository):
         ("runner/client/store.py", "def later():\n    import celery", "only tasks imports Celery"),
         ("providers/redis/envelope.py", "from kombu import Connection", "only tasks imports Celery"),
         ("runner/client/client.py", "import rich.console", "only cli imports rich"),
-        ("runner/cli/look.py", "def later():\n    import textual", "only the browser imports textual"),
+        ("runner/cli/inspection.py", "def later():\n    import textual", "only the browser imports textual"),
         ("runner/testing/resp.py", "import click", "only cli imports click"),
         ("runner/client/checkpoints/model.py", "from runner.cli.browser import wording", "imports point one way"),
         ("runner/brand_new.py", "", "imports point one way"),

@@ -11,7 +11,7 @@ import runner.tasks.shared_thread, runner.providers.redis.shared_connection, run
 import runner.llm.recording.aiohttp_transport, runner.llm.recording.http_client, runner.llm.recording.httpx_transport
 import celery.concurrency.prefork, celery.concurrency.thread, celery.worker.worker, kombu.transport.redis
 import celery.app.amqp, celery.events.receiver, billiard.synchronize
-from runner.cli import fleet, look, steer, submit, tasks
+from runner.cli import control, fleet, inspection, submit, tasks
 print(*sys.modules)
 """
 

@@ -25,7 +25,7 @@ from runner.engine.work import Work
 from runner.flows import state as states
 from runner.flows import typed
 from runner.flows.execution import Execution
-from runner.flows.history import Standing
+from runner.flows.history import FlowPosition
 from runner.flows.typed import Models
 
 _ASKED = ("flow_input_requested", "flow_input_received")
@@ -145,7 +145,7 @@ class Ending:
             self._report(self.flow.event_filter.broken, error)
             raise
         fields = {name: text for name, text in {**shared.fields, **expansion.put}.items() if name not in expansion.gone}
-        there = Standing.from_fields(self.flow.own_definition, fields)
+        there = FlowPosition.from_fields(self.flow.own_definition, fields)
         if not there.machine.pending:
             with contextlib.suppress(BadFlow):  # what does not fit its type is reported as the method left it
                 typed.load(self.flow.committed_state, there.state, self.models)

@@ -34,7 +34,7 @@ from runner.flows.definition import Feedback, FlowDefinition, Method
 from runner.flows.execution import Execution, Outcome, current
 from runner.flows.feedback import HumanFeedbackPending, PendingFeedbackContext
 from runner.flows.feedback import HumanFeedbackResult as OurResult
-from runner.flows.history import Standing, as_edited, part_of
+from runner.flows.history import FlowPosition, as_edited, part_of
 from runner.flows.typed import Models
 from runner.providers.config import CheckpointConfig
 
@@ -174,7 +174,7 @@ class CrewAIFlowAdapter(FlowAdapter):
                         found.classes[f"{one.__module__.removeprefix(space)}:{one.__qualname__}"] = one
         return found
 
-    def _done(self, flow: ours.Flow[Any], execution: Execution, work: Work, standing: Standing) -> Expand:
+    def _done(self, flow: ours.Flow[Any], execution: Execution, work: Work, position: FlowPosition) -> Expand:
         assert isinstance(flow, Facade)
         theirs = flow.theirs
         _remember_feedback(flow, work)
@@ -190,7 +190,7 @@ class CrewAIFlowAdapter(FlowAdapter):
             flow.event_filter.open(),
         ):
             try:
-                growing = super()._done(flow, execution, work, standing)
+                growing = super()._done(flow, execution, work, position)
                 assert isinstance(growing, Growing)
                 flow.event_filter.finished(_signal(growing.outcome), execution.state)
             except Exception as error:

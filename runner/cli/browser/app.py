@@ -17,7 +17,7 @@ from runner.cli.browser.dialogs import DiffScreen, Question, prune_question
 from runner.cli.browser.fields import Fields
 from runner.cli.browser.plain import PlainApp
 from runner.cli.browser.tree import CheckpointTree
-from runner.client.checkpoints.commands import Hand, Order
+from runner.client.checkpoints.commands import Command, CommandHandler
 from runner.client.checkpoints.model import Branch, Checkpoint, Details, Source, everything, newest
 from runner.client.checkpoints.tree import build
 from runner.core.diff import compare, lines
@@ -29,8 +29,8 @@ BATCH = 20  #: read at a time: the tree is redrawn after each batch
 LOOK_AGAIN = 1.0  #: seconds between looks at a place where checkpoints are being added
 
 
-class Browser(PlainApp[Order]):
-    """Ends with the order that is to be carried out once the screen is gone, or with None."""
+class Browser(PlainApp[Command]):
+    """Ends with the command that is to be carried out once the screen is gone, or with None."""
 
     TITLE = "runner checkpoint"
     ENABLE_COMMAND_PALETTE = False
@@ -58,9 +58,11 @@ class Browser(PlainApp[Order]):
     #status.good { color: $success; }
     """
 
-    def __init__(self, source: Source, hand: Hand, *, at: Checkpoint | None = None, said: str = "") -> None:
+    def __init__(
+        self, source: Source, handler: CommandHandler, *, at: Checkpoint | None = None, said: str = ""
+    ) -> None:
         super().__init__()
-        self.source, self.hand = source, hand
+        self.source, self.handler = source, handler
         self.branches: Sequence[Branch] = ()
         self.details: Details | None = None
         self.drafts: dict[str, Draft] = {}
@@ -93,7 +95,7 @@ class Browser(PlainApp[Order]):
     def on_mount(self) -> None:
         """Read the checkpoints, and again while more are added."""
         self.points.focus()
-        self.say(self._said or self.hand.refusal, "bad" if self._said else "")
+        self.say(self._said or self.handler.refusal, "bad" if self._said else "")
         self.look()
         self.set_interval(LOOK_AGAIN, self._tick)
 
@@ -257,8 +259,8 @@ class Browser(PlainApp[Order]):
 
     def _startable(self, verb: str) -> Checkpoint | None:
         """The chosen checkpoint, if something can be done with it; else says why not."""
-        if self.hand.refusal:
-            self.say(self.hand.refusal, "bad")
+        if self.handler.refusal:
+            self.say(self.handler.refusal, "bad")
         elif self.chosen is None:
             self.say(f"choose a checkpoint to {verb} from", "bad")
         elif not self.chosen.complete:
@@ -279,7 +281,7 @@ class Browser(PlainApp[Order]):
 
         def answered(answer: str | None) -> None:
             if answer is not None:
-                self._carry_out(Order("resume", checkpoint))
+                self._execute(Command("resume", checkpoint))
 
         how = (
             "What was completed by then is not run again."
@@ -309,24 +311,24 @@ class Browser(PlainApp[Order]):
 
         def answered(name: str | None) -> None:
             if name is not None:
-                self._carry_out(Order("fork", checkpoint, name, inputs, dict(draft.outputs)))
+                self._execute(Command("fork", checkpoint, name, inputs, dict(draft.outputs)))
 
         text = f"From {checkpoint.id}\non {checkpoint.branch}\n{changes}"
         self.push_screen(Question("Fork", text, "Fork", field=field), answered)
 
     @work(group="act")
-    async def _carry_out(self, order: Order) -> None:
-        self.say(f"{order.verb} …")
+    async def _execute(self, command: Command) -> None:
+        self.say(f"{command.verb} …")
         try:
-            if self.hand.outside:
-                await asyncio.to_thread(self.hand.check, order)
-                self.exit(order)
+            if self.handler.leaves_screen:
+                await asyncio.to_thread(self.handler.check, command)
+                self.exit(command)
                 return
-            done = await asyncio.to_thread(self.hand.carry_out, order)
+            done = await asyncio.to_thread(self.handler.execute, command)
         except RunnerError as error:
             self.say(str(error), "bad")
             return
-        self._drop(order.checkpoint)
+        self._drop(command.checkpoint)
         self.say(done, "good")
         self.look()
 

@@ -29,11 +29,11 @@ STATUS = {
 BAR = 20  #: cells of a progress bar
 
 
-def clock(ms: int, beside: int | None = None) -> str:
-    """A time in 8 to 11 cells: the clock alone, on the day of ``beside`` (None: today); else the day too."""
+def clock(ms: int, today: int | None = None) -> str:
+    """A time in 8 to 11 cells: the clock alone, on the day of ``today`` (ms; None: now); else the day too."""
     if not ms:
         return "--:--:--"
-    then, day = time.localtime(ms / 1000), time.localtime(beside / 1000 if beside is not None else None)
+    then, day = time.localtime(ms / 1000), time.localtime(today / 1000 if today is not None else None)
     return time.strftime("%H:%M:%S" if then[:3] == day[:3] else "%m-%d %H:%M", then)
 
 
@@ -94,14 +94,14 @@ class Notes:
     progress: str = ""
 
 
-def checkpoint_label(checkpoint: Checkpoint, beside: int, notes: Notes) -> Text:
-    """A checkpoint in the tree, on a branch whose newest one is of the time ``beside``."""
+def checkpoint_label(checkpoint: Checkpoint, newest: int, notes: Notes) -> Text:
+    """A checkpoint in the tree, on a branch whose newest one is of the time ``newest``."""
     label = Text()
     if notes.mark:
         label.append(f"{notes.mark} ", "bold yellow")
     if notes.changed:
         label.append("✎ ", "bold yellow")
-    label.append(clock(checkpoint.created_at, beside), "" if checkpoint.complete else "red")
+    label.append(clock(checkpoint.created_at, newest), "" if checkpoint.complete else "red")
     what = (checkpoint.task or notes.progress or checkpoint.trigger) if checkpoint.complete else "torn"
     label.append(f" {what}" if what else "", "" if checkpoint.complete else "bold red")
     label.append(f" {short_id(checkpoint.id)}", "dim")

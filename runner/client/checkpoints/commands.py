@@ -9,7 +9,7 @@ from runner.core.errors import Conflict
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class Command:
     """Resume from a checkpoint on its branch, or fork it: a branch of its own, with changes."""
 
     verb: Literal["resume", "fork"]
@@ -19,36 +19,36 @@ class Order:
     edits: Mapping[str, str] = field(default_factory=dict)  #: task -> its output, instead
 
 
-class Hand(Protocol):
-    """Who carries orders out."""
+class CommandHandler(Protocol):
+    """Who carries commands out."""
 
     @property
     def refusal(self) -> str:
         """Why nothing can be carried out here, and what to do, in one line; "" if it can."""
 
     @property
-    def outside(self) -> bool:
+    def leaves_screen(self) -> bool:
         """Whether a screen must be left first: the work itself is done in this process."""
 
-    def check(self, order: Order) -> None:
+    def check(self, command: Command) -> None:
         """Raise `RunnerError` if it would be refused, as far as that can be told before a screen is left."""
 
-    def carry_out(self, order: Order) -> str:
+    def execute(self, command: Command) -> str:
         """Do it. Returns what was done, in one line; raises `RunnerError`."""
 
 
-class NoHand:
+class ReadOnlyHandler:
     """Looks only."""
 
-    outside = False
+    leaves_screen = False
 
     def __init__(self, refusal: str) -> None:
         self.refusal = refusal
 
-    def check(self, order: Order) -> None:
+    def check(self, command: Command) -> None:
         """Refuse."""
-        self.carry_out(order)
+        self.execute(command)
 
-    def carry_out(self, order: Order) -> str:
+    def execute(self, command: Command) -> str:
         """Refuse."""
-        raise Conflict(f"{order.verb}: {self.refusal}")
+        raise Conflict(f"{command.verb}: {self.refusal}")

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 
 from runner.client import Client
-from runner.client.checkpoints.commands import Order
+from runner.client.checkpoints.commands import Command
 from runner.client.checkpoints.model import Branch, Checkpoint, Details, EntityView, Origin, TaskView
 from runner.core.diff import DONE, PENDING
 from runner.core.errors import Conflict, StoreUnreachable
@@ -83,37 +83,37 @@ class RunSource:
         return self._plan[1]
 
 
-class RunHand:
+class RunHandler:
     """Resumes or forks the run in the store: its workers do the rest."""
 
     refusal = ""
-    outside = False
+    leaves_screen = False
 
     def __init__(self, client: Client, run_id: str) -> None:
         self.client, self.run_id = client, run_id
 
-    def check(self, order: Order) -> None:
+    def check(self, command: Command) -> None:
         """Nothing to look at first: it is refused where it is carried out."""
 
-    def carry_out(self, order: Order) -> str:
+    def execute(self, command: Command) -> str:
         """Resume or fork the run. What it comes to is for ``runner wait`` to say."""
         with _in_words():
-            if order.verb == "resume":
-                handle = self.client.resume(self.run_id, checkpoint=order.checkpoint.id)
+            if command.verb == "resume":
+                handle = self.client.resume(self.run_id, checkpoint=command.checkpoint.id)
                 if not handle.created:
                     raise Conflict(f"run {self.run_id} is completed there: nothing is left to do")
                 branch = handle.branch
             else:
                 handle = self.client.fork(
                     self.run_id,
-                    checkpoint=order.checkpoint.id,
-                    branch=order.branch or None,
-                    inputs=dict(order.inputs),
-                    edits=dict(order.edits),
+                    checkpoint=command.checkpoint.id,
+                    branch=command.branch or None,
+                    inputs=dict(command.inputs),
+                    edits=dict(command.edits),
                 )
                 branch = handle.branch
         wait = f"runner wait {self.run_id}" + (f" --branch {branch}" if branch else "")
-        return "; ".join([f"{order.verb}: it continues{f' on {branch}' if branch else ''}", *handle.notes, wait])
+        return "; ".join([f"{command.verb}: it continues{f' on {branch}' if branch else ''}", *handle.notes, wait])
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 from runner.agents import Agent
 from runner.bundles import loader
 from runner.bundles.target import parse_target
-from runner.client.checkpoints.commands import Order
+from runner.client.checkpoints.commands import Command
 from runner.client.checkpoints.model import Checkpoint
 from runner.client.checkpoints.state import key_of, tasks_in
 from runner.client.checkpoints.stored import StoredSource, readable_errors
@@ -23,11 +23,11 @@ from runner.providers.base import check_branch
 from runner.providers.config import CheckpointConfig
 
 
-class CrewHand:
+class CrewHandler:
     """A crew file, loaded: its code resumes with the data of a checkpoint."""
 
     refusal = ""
-    outside = True
+    leaves_screen = True
 
     def __init__(self, source: StoredSource, target: str) -> None:
         self.source = source
@@ -41,32 +41,32 @@ class CrewHand:
             accepts = kind if self._target.attr is None else lambda thing: any(kind(thing) for kind in kinds)
             self.entity: Any = loader.find_crew(module, self._target.attr, accepts, adapters.chosen)[1]
 
-    def check(self, order: Order) -> None:
+    def check(self, command: Command) -> None:
         """That the name of a fork's branch is one, and free, and that its edits fit. Raises `RunnerError`."""
-        if order.verb == "fork" and order.branch:
+        if command.verb == "fork" and command.branch:
             with readable_errors(self.source.where):
-                check_branch(order.branch)
-            if order.branch in {branch.name for branch in self.source.branches()}:
-                raise Conflict(f"branch {order.branch!r} already exists: choose another name")
-        if order.edits and not isinstance(self.entity, Crew):
+                check_branch(command.branch)
+            if command.branch in {branch.name for branch in self.source.branches()}:
+                raise Conflict(f"branch {command.branch!r} already exists: choose another name")
+        if command.edits and not isinstance(self.entity, Crew):
             raise BadInput(
                 "only the outputs of a crew's tasks can be edited here: fork without edits, or run it on the fleet, "
                 "where `runner fork RUN --edit METHOD=TEXT` edits what a flow's method returned"
             )
-        stored = self.source.read(order.checkpoint)
+        stored = self.source.read(command.checkpoint)
         tasks = self.entity.by_key if isinstance(self.entity, Crew) else {}
         for entity in stored["entities"]:
             for number, task in enumerate(tasks_in(entity), 1):
                 key = key_of(task, number)
-                if key in order.edits and task.get("output"):
-                    after = edited(key, from_record(task["output"], name=key), order.edits[key])
+                if key in command.edits and task.get("output"):
+                    after = edited(key, from_record(task["output"], name=key), command.edits[key])
                     fitted(key, tasks[key].output_model() if key in tasks else None, after.json_dict)
 
-    def carry_out(self, order: Order) -> str:
+    def execute(self, command: Command) -> str:
         """Resume from the checkpoint in this process, to the end. Returns the result as text."""
         with self._in_use():
             try:
-                result = self._go_on(order)
+                result = self._go_on(command)
             except RunnerError:
                 raise
             except Exception as error:
@@ -76,30 +76,32 @@ class CrewHand:
                 ) from error
         return str(result)
 
-    def _go_on(self, order: Order) -> Any:
-        config = self._config(order.checkpoint)
+    def _go_on(self, command: Command) -> Any:
+        config = self._config(command.checkpoint)
         if isinstance(self.entity, Agent):
-            return self._ask_again(self.entity, config, order)
+            return self._ask_again(self.entity, config, command)
         cls: Any = self.entity if inspect.isclass(self.entity) else type(self.entity)
-        if order.verb == "resume":
+        if command.verb == "resume":
             if inspect.isclass(self.entity):
                 return cls.from_checkpoint(config).kickoff()
             return self.entity.kickoff(from_checkpoint=config)
         if issubclass(cls, Flow):
-            forked = cls.fork(config, branch=order.branch or None)
+            forked = cls.fork(config, branch=command.branch or None)
         else:
-            forked = kickoff.restore(cls, config, code=self.entity, fork=True, branch=order.branch or None)
-            _change(forked, self.source.read(order.checkpoint), order)
-        return forked.kickoff(inputs=dict(order.inputs)) if order.inputs else forked.kickoff()
+            forked = kickoff.restore(cls, config, code=self.entity, fork=True, branch=command.branch or None)
+            _change(forked, self.source.read(command.checkpoint), command)
+        return forked.kickoff(inputs=dict(command.inputs)) if command.inputs else forked.kickoff()
 
-    def _ask_again(self, agent: Agent, config: CheckpointConfig, order: Order) -> Any:
+    def _ask_again(self, agent: Agent, config: CheckpointConfig, command: Command) -> Any:
         """Ask the agent what it was asked then: so it continues its conversation."""
-        asked = next((one["asked"] for one in self.source.read(order.checkpoint)["entities"] if one.get("asked")), None)
+        asked = next(
+            (one["asked"] for one in self.source.read(command.checkpoint)["entities"] if one.get("asked")), None
+        )
         if asked is None:
-            raise BadCheckpoint(f"the checkpoint {order.checkpoint.id} holds no agent that was given a prompt")
-        if order.verb == "resume":
+            raise BadCheckpoint(f"the checkpoint {command.checkpoint.id} holds no agent that was given a prompt")
+        if command.verb == "resume":
             return agent.kickoff(asked, from_checkpoint=config)
-        return kickoff.restore(type(agent), config, code=agent, fork=True, branch=order.branch or None).kickoff(asked)
+        return kickoff.restore(type(agent), config, code=agent, fork=True, branch=command.branch or None).kickoff(asked)
 
     def _config(self, checkpoint: Checkpoint) -> CheckpointConfig:
         """The crew's own settings, where it has some; its checkpoints go where the others are."""
@@ -124,16 +126,16 @@ def _is_agent(thing: object) -> bool:
     return isinstance(thing, Agent)
 
 
-def _change(crew: Any, stored: Mapping[str, Any], order: Order) -> None:
+def _change(crew: Any, stored: Mapping[str, Any], command: Command) -> None:
     """Lay the edits over a restored crew's outputs, and take away those that were made with other inputs."""
     by_key = dict(zip(getattr(crew, "task_keys", ()), getattr(crew, "all_tasks", ()), strict=True))
-    unknown = sorted(order.edits.keys() - by_key.keys())
+    unknown = sorted(command.edits.keys() - by_key.keys())
     if unknown:
         raise BadCrew(f"the crew file has no task {unknown[0]!r}: its output cannot be edited")
-    for key in made_with(stored, order.inputs) - order.edits.keys():
+    for key in made_with(stored, command.inputs) - command.edits.keys():
         if key in by_key:
             by_key[key].output = None
-    for key, text in order.edits.items():
+    for key, text in command.edits.items():
         before = by_key[key].output
         by_key[key].output = edited(key, before or TaskOutput(name=key), text)
 

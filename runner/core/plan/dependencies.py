@@ -1,7 +1,8 @@
 """What a task used of what it could see, recorded while it runs: a fork redoes what used something it changes. Pure."""
 
+import functools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,53 +133,23 @@ class InputsInUse(dict[str, Any]):
         self._uses.look(name)
         return super().setdefault(name, default)
 
-    def __iter__(self) -> Iterator[str]:
-        self._uses.look(EVERYTHING)
-        return super().__iter__()
-
-    def __len__(self) -> int:
-        self._uses.look(EVERYTHING)
-        return super().__len__()
-
-    def __eq__(self, other: object) -> bool:
-        self._uses.look(EVERYTHING)
-        return super().__eq__(other)
-
     __hash__ = None
 
-    def __repr__(self) -> str:
-        self._uses.look(EVERYTHING)
-        return super().__repr__()
 
-    def __or__(self, other: Any) -> Any:
-        self._uses.look(EVERYTHING)
-        return super().__or__(other)
+def _reading_all(name: str) -> Callable[..., Any]:
+    """A method of dict, after which every input counts as looked at."""
+    method: Callable[..., Any] = getattr(dict, name)
 
-    def __ror__(self, other: Any) -> Any:
-        self._uses.look(EVERYTHING)
-        return super().__ror__(other)
+    @functools.wraps(method)
+    def read(inputs: InputsInUse, *given: Any) -> Any:
+        inputs._uses.look(EVERYTHING)
+        return method(inputs, *given)
 
-    def keys(self) -> Any:
-        """As a dict does."""
-        self._uses.look(EVERYTHING)
-        return super().keys()
+    return read
 
-    def values(self) -> Any:
-        """As a dict does."""
-        self._uses.look(EVERYTHING)
-        return super().values()
 
-    def items(self) -> Any:
-        """As a dict does."""
-        self._uses.look(EVERYTHING)
-        return super().items()
-
-    def copy(self) -> dict[str, Any]:
-        """As a dict does."""
-        self._uses.look(EVERYTHING)
-        return super().copy()
-
-    def popitem(self) -> tuple[str, Any]:
-        """As a dict does."""
-        self._uses.look(EVERYTHING)
-        return super().popitem()
+for _name in (
+    *("__iter__", "__reversed__", "__len__", "__eq__", "__ne__", "__repr__", "__or__", "__ror__"),
+    *("keys", "values", "items", "copy", "popitem"),
+):
+    setattr(InputsInUse, _name, _reading_all(_name))

@@ -86,6 +86,8 @@ def test_one_that_is_not_there_is_used_too():
         lambda ctx: list(ctx.inputs),
         lambda ctx: len(ctx.inputs),
         lambda ctx: ctx.inputs == {},
+        lambda ctx: ctx.inputs != {},
+        lambda ctx: list(reversed(ctx.inputs)),
         lambda ctx: ctx.inputs | {"more": 1},
         lambda ctx: {"more": 1} | ctx.inputs,
         lambda ctx: list(ctx.inputs.items()),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from runner.core.plan.expansion import Committed
 from runner.flows import Flow, and_, listen, or_, router, start
 from runner.flows.definition import FlowDefinition
-from runner.flows.history import Standing, standing_after
+from runner.flows.history import FlowPosition, position_after
 from runner.flows.patch import apply_all, diff_all, merge
 from runner.flows.state import MISSING, put, same
 
@@ -138,41 +138,41 @@ def test_a_definition_comes_back_from_its_data():
 
 def test_the_state_of_any_position():
     for i, log in enumerate([[], ["a"], ["a"], ["a", "side"], ["a", "side", "publish"]]):
-        standing = standing_after(DEFINITION, {"log": [], "n": 0}, HISTORY[:i])
-        assert standing.state == {"log": log, "n": 0}
-    assert list(standing_after(DEFINITION, {}, HISTORY[:2]).machine.pending) == ["side", "publish"]
-    assert list(standing_after(DEFINITION, {}, HISTORY).machine.pending) == []
+        position = position_after(DEFINITION, {"log": [], "n": 0}, HISTORY[:i])
+        assert position.state == {"log": log, "n": 0}
+    assert list(position_after(DEFINITION, {}, HISTORY[:2]).machine.pending) == ["side", "publish"]
+    assert list(position_after(DEFINITION, {}, HISTORY).machine.pending) == []
 
 
 def test_inputs_of_a_branch_are_laid_over_where_it_begins():
-    standing = standing_after(DEFINITION, {"n": 0}, [*HISTORY[:1], Committed("", inputs={"n": 7}), HISTORY[2]])
-    assert standing.state == {"n": 7, "log": ["a", "side"]}
+    position = position_after(DEFINITION, {"n": 0}, [*HISTORY[:1], Committed("", inputs={"n": 7}), HISTORY[2]])
+    assert position.state == {"n": 7, "log": ["a", "side"]}
 
 
 def test_what_came_of_an_edited_output_is_void_and_nothing_else():
-    standing = standing_after(DEFINITION, {"log": []}, [*HISTORY, Committed("", edits={"a": {"raw": "other"}})])
-    assert standing.void == {"route", "publish", "end"}
-    assert list(standing.machine.pending) == ["route"]
-    assert standing.state == {"log": ["a", "side"]}
+    position = position_after(DEFINITION, {"log": []}, [*HISTORY, Committed("", edits={"a": {"raw": "other"}})])
+    assert position.void == {"route", "publish", "end"}
+    assert list(position.machine.pending) == ["route"]
+    assert position.state == {"log": ["a", "side"]}
 
 
 def test_a_router_may_be_told_another_label():
-    standing = standing_after(DEFINITION, {"log": []}, [*HISTORY, Committed("", edits={"route": {"raw": "no"}})])
-    assert standing.void == {"publish", "end"}
-    assert list(standing.machine.pending) == ["discard"]
+    position = position_after(DEFINITION, {"log": []}, [*HISTORY, Committed("", edits={"route": {"raw": "no"}})])
+    assert position.void == {"publish", "end"}
+    assert list(position.machine.pending) == ["discard"]
 
 
 def test_what_was_done_again_after_an_edit_counts():
     again = [done("route", "no", "no"), done("discard", "D", log="discard"), done("end", "E2", log="end2")]
     edit = Committed("", edits={"a": {"raw": "other"}})
-    standing = standing_after(DEFINITION, {"log": []}, [*HISTORY, edit, *again])
-    assert list(standing.machine.pending) == []
-    assert standing.state == {"log": ["a", "side", "discard", "end2"]}
+    position = position_after(DEFINITION, {"log": []}, [*HISTORY, edit, *again])
+    assert list(position.machine.pending) == []
+    assert position.state == {"log": ["a", "side", "discard", "end2"]}
 
 
 def test_standing_as_texts_and_back():
-    standing = standing_after(DEFINITION, {"log": [], "x": {"y": 1}}, HISTORY[:3])
-    fields = standing.fields()
+    position = position_after(DEFINITION, {"log": [], "x": {"y": 1}}, HISTORY[:3])
+    fields = position.fields()
     assert fields["state:log"] == '["a","side"]'
-    back = Standing.from_fields(DEFINITION, fields)
-    assert (back.state, back.machine.to_data()) == (standing.state, standing.machine.to_data())
+    back = FlowPosition.from_fields(DEFINITION, fields)
+    assert (back.state, back.machine.to_data()) == (position.state, position.machine.to_data())

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from runner.cli.look import runs
+from runner.cli.inspection import runs
 
 
 @pytest.mark.parametrize("time", [1, 2])

@@ -158,7 +158,7 @@ ENDING = """
     from pydantic import BaseModel
     from runner.adapters.crewai.flow_event_filter import Ending
     from runner.flows import Flow, start
-    from runner.flows.history import Standing
+    from runner.flows.history import FlowPosition
     from runner.flows.machine import Machine
     from runner.flows.typed import Models
 
@@ -174,7 +174,7 @@ ENDING = """
     machine = Machine(definition)
     machine.begin()
     machine.finish("only", None)
-    growth = SimpleNamespace(put=Standing(machine, {"id": "i", "n": "n/a"}).fields(), gone=())
+    growth = SimpleNamespace(put=FlowPosition(machine, {"id": "i", "n": "n/a"}).fields(), gone=())
     def over(said): print("heard", said)
     events = SimpleNamespace(open=contextlib.nullcontext, over=over)
     flow = SimpleNamespace(own_definition=definition, committed_state=Counted(), event_filter=events)

@@ -13,7 +13,7 @@ from textual.worker import WorkerCancelled
 
 from runner.cli.browser.app import Browser
 from runner.cli.browser.details import Draft
-from runner.client.checkpoints.commands import Order
+from runner.client.checkpoints.commands import Command
 from runner.client.checkpoints.model import Branch, Checkpoint, Details, EntityView, TaskView, everything
 from runner.client.checkpoints.tree import grouped
 from runner.core.diff import DONE, PENDING
@@ -81,22 +81,22 @@ class FakeSource:
 
 
 @dataclass
-class FakeHand:
+class FakeHandler:
     """Notes what it is told to do."""
 
     refusal: str = ""
-    outside: bool = False
-    orders: list[Order] = field(default_factory=list)
+    leaves_screen: bool = False
+    commands: list[Command] = field(default_factory=list)
     fails: str = ""
 
-    def check(self, order: Order) -> None:
+    def check(self, command: Command) -> None:
         if self.fails:
             raise Conflict(self.fails)
 
-    def carry_out(self, order: Order) -> str:
-        self.check(order)
-        self.orders.append(order)
-        return f"done: {order.verb} {order.branch}".rstrip()
+    def execute(self, command: Command) -> str:
+        self.check(command)
+        self.commands.append(command)
+        return f"done: {command.verb} {command.branch}".rstrip()
 
 
 @dataclass
@@ -169,10 +169,10 @@ Story = Callable[[Screen], Awaitable[None]]
 
 @pytest.fixture
 def play():
-    """Runs a story on a screen of a size; gives the order with which the screen ended."""
+    """Runs a story on a screen of a size; gives the command with which the screen ended."""
 
-    def run(story: Story, source: Any, hand: Any = None, size: tuple[int, int] = (80, 24)) -> Order | None:
-        app = Browser(source, hand or FakeHand())
+    def run(story: Story, source: Any, handler: Any = None, size: tuple[int, int] = (80, 24)) -> Command | None:
+        app = Browser(source, handler or FakeHandler())
         app.animation_level = "none"
 
         async def main() -> None:
@@ -201,5 +201,5 @@ def fakes() -> Any:
     from types import SimpleNamespace
 
     return SimpleNamespace(
-        FakeSource=FakeSource, FakeHand=FakeHand, made=made, line=line, everything=everything, replace=replace
+        FakeSource=FakeSource, FakeHandler=FakeHandler, made=made, line=line, everything=everything, replace=replace
     )

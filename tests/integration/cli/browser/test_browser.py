@@ -39,7 +39,7 @@ def test_it_opens_on_the_newest_with_forks_under_what_they_left(play, source, si
 
 
 def test_inputs_and_outputs_are_edited_and_forked(play, source, fakes):
-    hand, point = fakes.FakeHand(), source.kept[2]
+    handler, point = fakes.FakeHandler(), source.kept[2]
 
     async def story(screen):
         await screen.choose(point)
@@ -73,15 +73,15 @@ def test_inputs_and_outputs_are_edited_and_forked(play, source, fakes):
         assert not screen.draft(point)
         assert "✎" not in screen.text
 
-    play(story, source, hand)
-    [order] = hand.orders
-    assert (order.verb, order.checkpoint, order.branch) == ("fork", point, "mine")
-    assert order.inputs == {"topic": "old owls", "count": 30}
-    assert order.edits == {"write": "Once upon a time\nthere were geese. The end."}
+    play(story, source, handler)
+    [command] = handler.commands
+    assert (command.verb, command.checkpoint, command.branch) == ("fork", point, "mine")
+    assert command.inputs == {"topic": "old owls", "count": 30}
+    assert command.edits == {"write": "Once upon a time\nthere were geese. The end."}
 
 
 def test_a_change_taken_back_is_no_change_and_an_input_that_is_no_json_is_said(play, source, fakes):
-    hand, point = fakes.FakeHand(), source.kept[3]
+    handler, point = fakes.FakeHandler(), source.kept[3]
 
     async def story(screen):
         await screen.choose(point)
@@ -97,8 +97,8 @@ def test_a_change_taken_back_is_no_change_and_an_input_that_is_no_json_is_said(p
         await screen.press("i")
         assert "3x" not in screen.text
 
-    play(story, source, hand)
-    assert hand.orders == []
+    play(story, source, handler)
+    assert handler.commands == []
 
 
 def test_an_output_that_is_not_there_yet_cannot_be_edited(play, source):
@@ -111,25 +111,25 @@ def test_an_output_that_is_not_there_yet_cannot_be_edited(play, source):
 
 
 def test_resume_asks_first_and_takes_no_changes(play, source, fakes):
-    hand, point = fakes.FakeHand(), source.kept[1]
+    handler, point = fakes.FakeHandler(), source.kept[1]
 
     async def story(screen):
         await screen.choose(point)
         await screen.press("r")
         assert "It resumes from its state at that point." in screen.text
         await screen.press("escape")
-        assert hand.orders == []
+        assert handler.commands == []
         await screen.press("i", "enter", "x", "escape", "r")
         assert screen.status == "resume takes no changes: f forks with them, x discards them"
         await screen.press("x", "r", "enter")
         assert screen.status == "done: resume"
 
-    play(story, source, hand)
-    assert [(order.verb, order.checkpoint) for order in hand.orders] == [("resume", point)]
+    play(story, source, handler)
+    assert [(command.verb, command.checkpoint) for command in handler.commands] == [("resume", point)]
 
 
 def test_the_buttons_do_what_the_keys_do(play, source, fakes):
-    hand = fakes.FakeHand()
+    handler = fakes.FakeHandler()
 
     async def story(screen):
         await screen.choose(source.kept[1])
@@ -140,25 +140,28 @@ def test_the_buttons_do_what_the_keys_do(play, source, fakes):
         await screen.click("#diff-button")
         assert "@@ task sort: pending -> done @@" in screen.text
 
-    play(story, source, hand)
-    assert [(order.verb, order.branch) for order in hand.orders] == [("resume", ""), ("fork", "")]
+    play(story, source, handler)
+    assert [(command.verb, command.branch) for command in handler.commands] == [("resume", ""), ("fork", "")]
 
 
 def test_what_is_done_in_this_process_is_done_once_the_screen_is_left(play, source, fakes):
-    hand = fakes.FakeHand(outside=True)
+    handler = fakes.FakeHandler(leaves_screen=True)
 
     async def story(screen):
         await screen.choose(source.kept[1])
         await screen.press("f", "enter")
 
-    order = play(story, source, hand)
-    assert (order.verb, order.checkpoint) == ("fork", source.kept[1])
-    assert hand.orders == []
+    command = play(story, source, handler)
+    assert (command.verb, command.checkpoint) == ("fork", source.kept[1])
+    assert handler.commands == []
 
 
-@pytest.mark.parametrize("outside", [False, True])
-def test_an_order_that_fails_is_said_and_changes_stay(play, source, fakes, outside):
-    hand, point = fakes.FakeHand(fails="the code of crew.py has changed", outside=outside), source.kept[1]
+@pytest.mark.parametrize("leaves_screen", [False, True])
+def test_a_command_that_fails_is_said_and_changes_stay(play, source, fakes, leaves_screen):
+    handler, point = (
+        fakes.FakeHandler(fails="the code of crew.py has changed", leaves_screen=leaves_screen),
+        source.kept[1],
+    )
 
     async def story(screen):
         await screen.choose(point)
@@ -166,12 +169,12 @@ def test_an_order_that_fails_is_said_and_changes_stay(play, source, fakes, outsi
         assert screen.status == "the code of crew.py has changed"
         assert screen.draft(point)
 
-    assert play(story, source, hand) is None
+    assert play(story, source, handler) is None
 
 
 def test_without_the_crew_the_line_below_says_what_to_do(play, source, fakes):
     what = "to resume or fork them, name their crew: runner checkpoint ./.checkpoints --crew crew.py"
-    hand = fakes.FakeHand(refusal=what)
+    handler = fakes.FakeHandler(refusal=what)
 
     async def story(screen):
         assert screen.status == what
@@ -181,8 +184,8 @@ def test_without_the_crew_the_line_below_says_what_to_do(play, source, fakes):
         assert screen.status == what
         assert len(screen.app.screen_stack) == 1
 
-    play(story, source, hand)
-    assert hand.orders == []
+    play(story, source, handler)
+    assert handler.commands == []
 
 
 def test_two_marked_ones_are_compared(play, source):
@@ -282,7 +285,7 @@ def test_a_place_that_fills_and_empties(play, fakes):
 
 
 def test_a_torn_one_is_marked_and_only_looked_at(play, fakes):
-    source, hand = fakes.FakeSource(), fakes.FakeHand()
+    source, handler = fakes.FakeSource(), fakes.FakeHandler()
     source.kept = [*fakes.line([1, 2]), fakes.made(3, complete=False)]
 
     async def story(screen):
@@ -299,8 +302,8 @@ def test_a_torn_one_is_marked_and_only_looked_at(play, fakes):
         assert "is torn" in screen.status
         assert len(screen.app.screen_stack) == 1
 
-    play(story, source, hand)
-    assert hand.orders == []
+    play(story, source, handler)
+    assert handler.commands == []
 
 
 def test_a_thousand_checkpoints(play, fakes):

@@ -4,8 +4,8 @@ import pytest
 
 from runner.bundles.loader import load_target
 from runner.bundles.target import parse_target
-from runner.client.checkpoints.commands import Order
-from runner.client.checkpoints.local import CrewHand, made_with
+from runner.client.checkpoints.commands import Command
+from runner.client.checkpoints.local import CrewHandler, made_with
 from runner.client.checkpoints.model import Checkpoint, find
 from runner.client.checkpoints.stored import StoredSource
 from runner.core.errors import BadCheckpoint, BadCrew, BadInput, RunnerError, TaskError
@@ -97,7 +97,7 @@ def test_what_a_kickoff_wrote_is_shown_as_it_was(written):
 
 def test_resume_does_what_is_left(written):
     path, source = written
-    result = CrewHand(source, str(path)).carry_out(Order("resume", find(source, None)))
+    result = CrewHandler(source, str(path)).execute(Command("resume", find(source, None)))
     assert result == "About birds: hen owl, dry"
     assert trace(path) == ["write"]
     [main] = source.branches()
@@ -107,8 +107,8 @@ def test_resume_does_what_is_left(written):
 def test_a_fork_with_an_edited_output_does_again_what_was_made_from_it(written):
     path, source = written
     start = find(source, None)
-    order = Order("fork", start, "mine", edits={"collect": '["owl", "goose"]'})
-    assert CrewHand(source, str(path)).carry_out(order) == "About birds: goose owl, dry"
+    command = Command("fork", start, "mine", edits={"collect": '["owl", "goose"]'})
+    assert CrewHandler(source, str(path)).execute(command) == "About birds: goose owl, dry"
     assert trace(path) == ["sort", "write"]
     main, mine = source.branches()
     assert mine.name == "mine"
@@ -123,14 +123,14 @@ def test_what_is_done_again_comes_before_what_it_came_before(written):
     """Between the edited task and the last one, a task stands that nothing changes: the order still holds over it."""
     path, source = written
     (path.parent / "slow").touch()
-    order = Order("fork", find(source, None), "mine", edits={"collect": '["owl", "goose"]'})
+    command = Command("fork", find(source, None), "mine", edits={"collect": '["owl", "goose"]'})
     load_target(parse_target(str(path))).begun.clear()
-    assert CrewHand(source, str(path)).carry_out(order) == "About birds: goose owl, dry"
+    assert CrewHandler(source, str(path)).execute(command) == "About birds: goose owl, dry"
 
 
 def test_a_fork_without_changes_is_a_line_of_its_own(written):
     path, source = written
-    assert CrewHand(source, str(path)).carry_out(Order("fork", find(source, None))) == "About birds: hen owl, dry"
+    assert CrewHandler(source, str(path)).execute(Command("fork", find(source, None))) == "About birds: hen owl, dry"
     assert trace(path) == ["write"]
     _, fork = source.branches()
     assert fork.name.startswith(f"fork/{find(source, None).parent}_")
@@ -138,8 +138,8 @@ def test_a_fork_without_changes_is_a_line_of_its_own(written):
 
 def test_a_fork_with_another_input_does_again_what_may_have_used_it(written):
     path, source = written
-    order = Order("fork", find(source, None), inputs={"style": "wet"})
-    assert CrewHand(source, str(path)).carry_out(order) == "About birds: hen owl, wet"
+    command = Command("fork", find(source, None), inputs={"style": "wet"})
+    assert CrewHandler(source, str(path)).execute(command) == "About birds: hen owl, wet"
     assert trace(path) == ["collect", "sort", "title", "write"], "nobody knows what code reads"
 
 
@@ -160,16 +160,19 @@ def test_an_input_that_is_named_in_a_text_was_used_there():
 def test_what_would_be_refused_is_refused_before_the_screen_is_left(written):
     path, source = written
     start = find(source, None)
-    hand = CrewHand(source, str(path))
-    for order, message in (
-        (Order("fork", start, "../../etc"), r"^Branch name escapes checkpoint directory: '\.\./\.\./etc'$"),
-        (Order("fork", start, "main"), "^branch 'main' already exists: choose another name$"),
-        (Order("fork", start, edits={"collect": "owls"}), "^the output of task 'collect' is JSON, but the edit is not"),
+    handler = CrewHandler(source, str(path))
+    for command, message in (
+        (Command("fork", start, "../../etc"), r"^Branch name escapes checkpoint directory: '\.\./\.\./etc'$"),
+        (Command("fork", start, "main"), "^branch 'main' already exists: choose another name$"),
+        (
+            Command("fork", start, edits={"collect": "owls"}),
+            "^the output of task 'collect' is JSON, but the edit is not",
+        ),
     ):
         with pytest.raises(RunnerError, match=message):
-            hand.check(order)
-    hand.check(Order("fork", start, "other", edits={"collect": '["emu"]', "sort": "emu"}))
-    hand.check(Order("resume", start))
+            handler.check(command)
+    handler.check(Command("fork", start, "other", edits={"collect": '["emu"]', "sort": "emu"}))
+    handler.check(Command("resume", start))
     assert trace(path) == []
 
 
@@ -189,27 +192,27 @@ def test_an_edit_that_is_not_what_the_task_gives_is_refused(write_crew, tmp_path
     crew.checkpoint = CheckpointConfig(location=str(tmp_path / "checkpoints"))
     crew.kickoff()
     source = StoredSource(str(tmp_path / "checkpoints"))
-    hand = CrewHand(source, str(path))
+    handler = CrewHandler(source, str(path))
     wrong, right = ({"a": text} for text in ('{"titel": "Hens"}', '{"title": "Hens"}'))
-    for act in (hand.check, hand.carry_out):
+    for act in (handler.check, handler.execute):
         with pytest.raises(BadInput, match=r"^the output of task 'a' is not a valid Page \(title: Field required\)"):
-            act(Order("fork", find(source, None), edits=wrong))
-    assert hand.carry_out(Order("fork", find(source, None), edits=right)) == "Hens"
+            act(Command("fork", find(source, None), edits=wrong))
+    assert handler.execute(Command("fork", find(source, None), edits=right)) == "Hens"
 
 
 def test_what_cannot_be_is_said_in_a_line(written, write_crew):
     path, source = written
     start = find(source, None)
-    hand = CrewHand(source, str(path))
+    handler = CrewHandler(source, str(path))
     with pytest.raises(BadInput, match="the output of task 'collect' is JSON, but the edit is not: "):
-        hand.carry_out(Order("fork", start, edits={"collect": "owls"}))
+        handler.execute(Command("fork", start, edits={"collect": "owls"}))
     with pytest.raises(BadCrew, match="the crew file has no task 'colect'"):
-        hand.carry_out(Order("fork", start, edits={"colect": "owls"}))
+        handler.execute(Command("fork", start, edits={"colect": "owls"}))
     (path.parent / "broken").touch()
     with pytest.raises(TaskError, match=r"^LookupError: no ink; what was completed is in .*checkpoints"):
-        hand.carry_out(Order("resume", start))
+        handler.execute(Command("resume", start))
     with pytest.raises(BadCrew, match="no crew, flow, agent or graph in it"):
-        CrewHand(source, str(write_crew("x = 1", "other")))
+        CrewHandler(source, str(write_crew("x = 1", "other")))
     assert trace(path) == []
 
 
@@ -217,12 +220,12 @@ def test_a_checkpoint_of_another_crew_is_refused(written, write_crew):
     _, source = written
     other = write_crew(CREW.replace('name="birds"', 'name="fish"').replace("f.__name__", "f.__name__.upper()"), "fish")
     with pytest.raises(BadCheckpoint, match="the checkpoint is of a crew with the tasks 'collect'"):
-        CrewHand(source, str(other)).carry_out(Order("resume", find(source, None)))
+        CrewHandler(source, str(other)).execute(Command("resume", find(source, None)))
 
 
 def test_the_whole_way_from_the_screen(play, written):
     path, source = written
-    hand = CrewHand(source, str(path))
+    handler = CrewHandler(source, str(path))
     start: Checkpoint = find(source, None)
 
     async def story(screen):
@@ -234,9 +237,9 @@ def test_the_whole_way_from_the_screen(play, written):
         await screen.type("loud")
         await screen.press("enter")
 
-    order = play(story, source, hand)
-    assert order is not None
-    assert hand.carry_out(order) == "About birds!: hen owl, dry"
+    command = play(story, source, handler)
+    assert command is not None
+    assert handler.execute(command) == "About birds!: hen owl, dry"
     assert trace(path) == ["write"]
     assert [branch.name for branch in source.branches()] == ["main", "loud"]
 
@@ -279,21 +282,21 @@ def test_a_flow_goes_on_too(write_crew, location, more):
     ]  # fmt: skip
     assert (details.entities[0].kind, details.entities[0].name) == ("flow", "Tale")
     assert details.state["words"] == 2
-    hand = CrewHand(source, str(path))
+    handler = CrewHandler(source, str(path))
     with pytest.raises(
         BadInput, match=r"only the outputs of a crew's tasks can be edited here: .* `runner fork RUN --edit"
     ):
-        hand.check(Order("fork", find(source, None), "mine", edits={"begin": "now"}))
-    assert hand.carry_out(Order("fork", find(source, None), "mine")) == "once upon a time"
-    assert hand.carry_out(Order("resume", source.branches()[0].checkpoints[-1])) == "once upon a time"
+        handler.check(Command("fork", find(source, None), "mine", edits={"begin": "now"}))
+    assert handler.execute(Command("fork", find(source, None), "mine")) == "once upon a time"
+    assert handler.execute(Command("resume", source.branches()[0].checkpoints[-1])) == "once upon a time"
 
 
 def test_a_name_chooses_among_several(written, write_crew):
     _, source = written
     two = write_crew(CREW + "    other = Crew(name='birds', tasks=tasks)\n", "two")
     with pytest.raises(BadCrew, match="has 2 crews: crew, other; name one, as in"):
-        CrewHand(source, str(two))
-    assert CrewHand(source, f"{two}:other").entity.name == "birds"
+        CrewHandler(source, str(two))
+    assert CrewHandler(source, f"{two}:other").entity.name == "birds"
 
 
 AGENT = """
@@ -326,7 +329,7 @@ def test_an_agent_is_asked_again_what_it_was_asked(write_crew, location):
     start = find(source, None)
     assert source.details(start).entities[0].kind == "agent"
     assert "How much?" in str(source.details(start).state["asked"])
-    hand = CrewHand(source, str(path))
-    assert hand.carry_out(Order("resume", start)).endswith("How much?: 42")
-    assert hand.carry_out(Order("fork", start, "mine")).endswith("How much?: 42")
+    handler = CrewHandler(source, str(path))
+    assert handler.execute(Command("resume", start)).endswith("How much?: 42")
+    assert handler.execute(Command("fork", start, "mine")).endswith("How much?: 42")
     assert "mine" in [branch.name for branch in source.branches()]

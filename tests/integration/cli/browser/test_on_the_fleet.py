@@ -2,7 +2,7 @@
 
 import pytest
 
-from runner.client.checkpoints.fleet import RunHand, RunSource
+from runner.client.checkpoints.fleet import RunHandler, RunSource
 from runner.client.checkpoints.model import find
 
 CREW = """
@@ -28,15 +28,15 @@ CREW = """
 
 @pytest.fixture
 def done(fleet, client, write_crew):
-    """A run that is completed: its source and hand."""
+    """A run that is completed: its source and handler."""
     fleet.start("--concurrency", "1")
     handle = client.submit(str(write_crew(CREW)), {"topic": "birds"})
     assert handle.wait(60).result == "About birds: hen owl"
-    return RunSource(client, handle.id), RunHand(client, handle.id)
+    return RunSource(client, handle.id), RunHandler(client, handle.id)
 
 
 def test_an_edited_output_is_forked_and_done_again_beside_the_original(play, done, client):
-    source, hand = done
+    source, handler = done
     start = source.branches()[0].checkpoints[2]
 
     async def story(screen):
@@ -56,7 +56,7 @@ def test_an_edited_output_is_forked_and_done_again_beside_the_original(play, don
         at = next(i for i, row in enumerate(screen.rows) if f"sort {start.id[-8:]}" in row[:34])
         assert "✓ mine  2" in screen.rows[at + 1]
 
-    play(story, source, hand)
+    play(story, source, handler)
     main, mine = source.branches()
     assert (mine.origin.branch, mine.origin.checkpoint) == ("main", start.id)
     assert [one.task for one in mine.checkpoints] == ["sort", "write"], "only what was made from the edited output"
@@ -69,7 +69,7 @@ def test_an_edited_output_is_forked_and_done_again_beside_the_original(play, don
 
 
 def test_another_input_is_forked_and_shown_on_its_branch_only(play, done, client):
-    source, hand = done
+    source, handler = done
 
     async def story(screen):
         await screen.press("i", "enter", "ctrl+k")
@@ -79,7 +79,7 @@ def test_another_input_is_forked_and_shown_on_its_branch_only(play, done, client
         await screen.press("enter")
         assert client.run(source.run_id, "hens").wait(60).result == "About hens: hen owl"
 
-    play(story, source, hand)
+    play(story, source, handler)
     main, hens = source.branches()
     assert [one.task for one in hens.checkpoints] == ["title", "write"]
     assert source.details(hens.checkpoints[0]).inputs == {"topic": "hens"}
@@ -87,7 +87,7 @@ def test_another_input_is_forked_and_shown_on_its_branch_only(play, done, client
 
 
 def test_resume_from_an_older_one_and_from_where_nothing_is_left(play, done, client):
-    source, hand = done
+    source, handler = done
     old = source.branches()[0].checkpoints[1]
 
     async def story(screen):
@@ -97,7 +97,7 @@ def test_resume_from_an_older_one_and_from_where_nothing_is_left(play, done, cli
         await screen.press("r", "enter")
         assert screen.status.startswith("resume: it continues")
 
-    play(story, source, hand)
+    play(story, source, handler)
     branch = next(one.name for one in source.branches() if one.name != "main")
     assert branch.startswith(f"resume/{old.id}_")
     assert client.run(source.run_id, branch).wait(60).result == "About birds: hen owl"
@@ -106,7 +106,7 @@ def test_resume_from_an_older_one_and_from_where_nothing_is_left(play, done, cli
 
 
 def test_pruning_from_the_screen_is_exact(play, done):
-    source, hand = done
+    source, handler = done
     newest = find(source, None)
 
     async def story(screen):
@@ -115,5 +115,5 @@ def test_pruning_from_the_screen_is_exact(play, done):
         await screen.press("enter")
         assert screen.status == "3 checkpoints of main removed"
 
-    play(story, source, hand)
+    play(story, source, handler)
     assert [one.id for one in source.branches()[0].checkpoints] == [newest.id]

@@ -1,34 +1,34 @@
-"""Who carries out an order on a checkpoint, and orders that are given without a screen."""
+"""Who carries out a command on a checkpoint, and commands that are given without a screen."""
 
 from collections.abc import Mapping
 from typing import Literal
 
 from runner.cli import options
 from runner.cli.stdio import only, say
-from runner.client.checkpoints import locate as places
-from runner.client.checkpoints.commands import Hand, NoHand, Order
-from runner.client.checkpoints.fleet import RunHand, RunSource
-from runner.client.checkpoints.local import CrewHand
+from runner.client.checkpoints import locate
+from runner.client.checkpoints.commands import Command, CommandHandler, ReadOnlyHandler
+from runner.client.checkpoints.fleet import RunHandler, RunSource
+from runner.client.checkpoints.local import CrewHandler
 from runner.client.checkpoints.model import Source, find
 from runner.client.checkpoints.stored import StoredSource
 from runner.core.errors import UsageError
 from runner.core.plain_text import json_text
 
 
-def hand_for(source: Source, crew: str | None, verb: str = "") -> Hand:
+def handler_for(source: Source, crew: str | None, verb: str = "") -> CommandHandler:
     """The run's own store, or the crew file that was named. Raises `UsageError` for a crew file beside a run."""
     if isinstance(source, RunSource):
         if crew is not None:
             raise UsageError("--crew is for checkpoints in files: a run's code is stored with it")
-        return RunHand(source.client, source.run_id)
+        return RunHandler(source.client, source.run_id)
     if crew is not None:
         assert isinstance(source, StoredSource)
-        return CrewHand(source, crew)
+        return CrewHandler(source, crew)
     command = " ".join(filter(None, ("runner checkpoint", verb, source.where)))
-    return NoHand(f"to resume or fork them, name their crew: {command} --crew crew.py")
+    return ReadOnlyHandler(f"to resume or fork them, name their crew: {command} --crew crew.py")
 
 
-def carry_out(
+def execute(
     verb: Literal["resume", "fork"],
     where: str | None,
     beginning: str | None,
@@ -40,17 +40,17 @@ def carry_out(
     as_json: bool = False,
 ) -> int:
     """Resume or fork a checkpoint, by default the newest complete one, and print what that came to."""
-    with only(clean=True) as write, places.opened(places.here() if where is None else where) as source:
+    with only(clean=True) as write, locate.opened(locate.here() if where is None else where) as source:
         checkpoint = find(source, beginning)
         inputs = options.read_inputs(pairs, None)
         if inputs:
             inputs = options.as_before(inputs, pairs, source.details(checkpoint).inputs)
-        order = Order(verb, checkpoint, branch, inputs, edits or {})
-        hand = hand_for(source, crew, verb)
-        if hand.refusal:
-            raise UsageError(hand.refusal)
-        hand.check(order)
+        command = Command(verb, checkpoint, branch, inputs, edits or {})
+        handler = handler_for(source, crew, verb)
+        if handler.refusal:
+            raise UsageError(handler.refusal)
+        handler.check(command)
         say(f"{verb} from {checkpoint.id} ({checkpoint.branch})")
-        result = hand.carry_out(order)
+        result = handler.execute(command)
         write((json_text({"verb": verb, "checkpoint": checkpoint.id, "result": result}) if as_json else result) + "\n")
     return 0

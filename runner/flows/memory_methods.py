@@ -19,7 +19,7 @@ class _OwnMemory:
         return Memory(flow._task_files().workdir / MEMORY / folder)
 
 
-class Remembering:
+class MemoryMethods:
     """What the methods of a flow remember and recall, and how they learn of what people say."""
 
     memory: Any = _OwnMemory()

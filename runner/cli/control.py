@@ -2,7 +2,7 @@
 
 import click
 
-from runner.cli import each, options
+from runner.cli import batch, options
 from runner.cli.stdio import only, print_json, print_line, say
 from runner.cli.submit import deliver, detached, follow
 from runner.client import Client
@@ -43,7 +43,7 @@ def resume(
             if checkpoint or branch or detach:
                 raise UsageError(f"{run_id} is a batch: --checkpoint, --branch and --detach are for one run")
             again = client.resume_many(run_id, accept_code_change=accept_code_change, keep_code=keep_code)
-            return each.follow(again, run_id, None, write, not as_json, f"runner resume {run_id}")
+            return batch.follow(again, run_id, None, write, not as_json, f"runner resume {run_id}")
         client = client.of(run_id)
         run_id = client.id_of(run_id)
         handle = client.resume(
