@@ -31,7 +31,12 @@ _SELF = frozenset({str, int, bool, type(None)})  #: types of values that come ou
 
 
 def identity(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """What a step is known by: its name, and its arguments by their hash."""
+    """What a step is known by: its name, and its arguments by their hash. Raises ValueError if the name is no UTF-8.
+
+    So nothing is done whose record could not be written.
+    """
+    if not name.isascii() and _SURROGATE.search(name):
+        raise ValueError(f"the step name {name!r} contains half of a surrogate pair, which is not valid UTF-8")
     if not args and not kwargs:
         return name
     try:

@@ -21,6 +21,7 @@ from runner.core.ledger import STEP, Counters
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.journal import Journal
 from runner.journal.recorder import OneByOne
+from runner.journal.side_by_side import SideBySide
 
 
 class Recorder(OneByOne):
@@ -400,3 +401,16 @@ def test_steps_from_many_threads(attempt, recorder):
         assert list(pool.map(lambda n: again("square", fn, n % 10), range(200))) == [(n % 10) ** 2 for n in range(200)]
     assert again.journal.take_replayed().total() == 200
     assert all(json.loads(value) in range(82) for value in recorder.recorded.values())
+
+
+@pytest.mark.parametrize("side_by_side", [False, True])
+@pytest.mark.parametrize("name", ["page \udcff", "\ud800", "Zoë \udfff"])
+def test_a_name_that_cannot_be_written_down_is_refused_before_anything_is_done(recorder, side_by_side, name):
+    done = []
+    journal = Journal({}, recorder, CancelScope())
+    with pytest.raises(ValueError, match=r"^the step name '.*' contains half of a surrogate pair"):  # noqa: PT012
+        if side_by_side:
+            SideBySide(journal, name, done.append, [1, 2], at_once=2, on_error="first").run()
+        else:
+            journal.step(name, done.append, (1,), {})
+    assert (done, recorder.asked) == ([], [])
