@@ -14,7 +14,6 @@ from typing import Any
 
 from celery.worker import consumer
 from celery.worker.state import maybe_shutdown
-from kombu.asynchronous import get_event_loop
 from kombu.transport import TRANSPORT_ALIASES, redis
 
 from runner.core.errors import one_line
@@ -39,6 +38,7 @@ class Poller(redis.MultiChannelPoller):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # kombu is untyped there
         self._paused: dict[tuple[Any, str], float] = {}
+        self.loop: Any = None  #: the event loop that waits for it, if one does; kombu forgets which it is at a reset
 
     def _register_BRPOP(self, channel: Any) -> None:
         self._ask(channel, "BRPOP", super()._register_BRPOP)
@@ -75,8 +75,8 @@ class Poller(redis.MultiChannelPoller):
     def _pause(self, asked: Any, error: Exception) -> None:
         outage.begins(asked, error)
         self._paused[asked] = monotonic() + PAUSE
-        if (loop := get_event_loop()) is not None:  # it may have nothing else to wake it
-            loop.call_later(PAUSE, int)  # type: ignore[no-untyped-call]  # kombu is untyped there
+        if self.loop is not None:  # it may have nothing else to wake it
+            self.loop.call_later(PAUSE, int)
 
     def leave(self, connection: Any) -> None:
         """Wait for a connection no longer: it is about to be closed.
@@ -155,6 +155,11 @@ class Transport(redis.Transport):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[no-untyped-call]  # kombu is untyped there
         self.cycle: Any = Poller()
+
+    def register_with_event_loop(self, connection: Any, loop: Any) -> None:
+        """Have the loop wait for it."""
+        self.cycle.loop = loop
+        super().register_with_event_loop(connection, loop)  # type: ignore[no-untyped-call]  # kombu is untyped there
 
 
 class SentinelTransport(Transport):

@@ -9,6 +9,8 @@ from typing import Any
 import kombu.transport
 import pytest
 from kombu import Connection, Exchange, Queue
+from kombu.asynchronous import Hub, get_event_loop, set_event_loop
+from kombu.asynchronous.timer import Timer
 from redis import Redis
 
 from runner.providers.redis.patience import TRANSIENT_ERRORS
@@ -111,3 +113,19 @@ def test_what_is_no_message_is_dropped_with_a_line_of_the_log(
     redis.rpush("jobs", *NONE)  # before it
     assert consume(server.url) == ["a job"]
     assert caplog.text.count("a message could not be read, and is dropped") == len(NONE)
+
+
+def test_it_is_asked_again_in_time_where_the_event_loop_was_reset(server: RedisServer) -> None:
+    loop = set_event_loop(Hub(timer=Timer()))
+    with Connection(kombu_url(server.url)) as connection:
+        # Given a consumer that began anew: Celery resets its loop for that, and kombu has none from then on
+        connection.transport.register_with_event_loop(connection.connection, loop)
+        loop.reset()
+        assert get_event_loop() is None
+        connection.transport.register_with_event_loop(connection.connection, loop)
+        known = list(loop.timer.queue)
+        # When the broker refuses, then a timer wakes the loop as soon as it is to be asked again
+        connection.transport.cycle._pause((connection.default_channel, "BRPOP"), ConnectionError("away"))
+        (entry,) = [one for one in loop.timer.queue if one not in known]
+        assert entry.eta - time.monotonic() <= transport.PAUSE
+    loop.close()
