@@ -14,6 +14,7 @@
     ├── StoreUnreachable      exit 4: the store or broker cannot be reached, or refuses us
     └── TaskError             a task failed in words: the run fails, and can be resumed
         ├── DiskTrouble       this machine's disk refuses what a task needs: another attempt may have more luck
+        ├── UnknownTask       the crew has no such task on this worker: it may have on another
         ├── RelativePath      a relative path, where those lead nowhere
         ├── FlowLoop          a method of a flow was triggered too often (a RecursionError too)
         ├── BundleDamaged     its code is not what was stored
@@ -118,6 +119,16 @@ class TaskError(RunnerError):
 
 class DiskTrouble(TaskError):
     """This machine's disk is full, or refuses: no fault of the task, which another attempt, or machine, may do."""
+
+
+class UnknownTask(TaskError):
+    """A run has a task that this worker does not find in its crew. A newer one may, or one on another machine."""
+
+    def __init__(self, task: str) -> None:
+        super().__init__(
+            f"there is no task {task!r} in the crew here: its tasks must not depend on what differs between machines, "
+            "and no worker may be older than who submits"
+        )
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from runner.agents import Agent
 from runner.core import encoding, waiting
 from runner.core import output as outputs
-from runner.core.errors import BadCrew, TaskError
+from runner.core.errors import BadCrew, TaskError, UnknownTask
 from runner.core.interpolation import interpolate, placeholders
 from runner.core.output import TaskOutput
 from runner.core.plain_text import why_no_name
@@ -281,9 +281,7 @@ def _task(crew: Crew, key: str) -> Task:
     if found is None and key in kickoff_callbacks.keys_of(crew):
         return _CALLBACKS
     if found is None:
-        raise BadCrew(
-            f"there is no task {key!r} in the crew here: its tasks must not depend on what differs between machines"
-        )
+        raise UnknownTask(key)
     return found
 
 

@@ -13,7 +13,7 @@ from runner.bundles import attempt_places, loader
 from runner.bundles.run_dir import Home, homes
 from runner.core import fault_points, waiting
 from runner.core.clock import SYSTEM
-from runner.core.errors import DiskTrouble, EnvironmentFailed, RunnerError
+from runner.core.errors import DiskTrouble, EnvironmentFailed, RunnerError, UnknownTask
 from runner.core.inputs import BEFORE_KICKOFF, as_begun
 from runner.core.jobs import Claim, Job, Needed, Refusal
 from runner.core.ledger import Counters
@@ -39,7 +39,7 @@ from runner.journal.rate_limit import Pacer
 from runner.journal.task_marks import Page
 from runner.modelserver import stubs
 
-DISK_ATTEMPTS = 8  #: at a task, of which each failed of some machine's disk: for about a minute, then its run fails
+ATTEMPTS_ELSEWHERE = 8  #: at a task, of which each failed of what its worker is: for about a minute, then its run fails
 REGISTER_WAIT = 5.0  #: seconds that a job waits for its worker's lease
 
 P = ParamSpec("P")
@@ -382,9 +382,9 @@ def _origin(job: Job) -> str:
 def after_failure(error: BaseException, claim: Claim, loaded: Loaded | None) -> Retry | Fail:
     """Whether and when another attempt follows one that raised this."""
     failures, host = claim.failures + 1, f"(on worker host {socket.gethostname()})"
-    if _is_of_the_disk(error) and failures < DISK_ATTEMPTS:
-        retries, reason = (DISK_ATTEMPTS, 1.0), f"{describe(error)} {host}"
-    elif loaded is None:  # where it was submitted from, the code could be read
+    if _is_of_the_worker(error) and failures < ATTEMPTS_ELSEWHERE:
+        retries, reason = (ATTEMPTS_ELSEWHERE, 1.0), f"{describe(error)} {host}"
+    elif loaded is None or isinstance(error, UnknownTask):  # where it was submitted from, the code could be read
         retries, reason = (0, 0.0), f"{describe(error)} {host}"
     else:
         retries, reason = loaded.adapter.retry(loaded.crew, claim.job.task), describe(error)
@@ -394,12 +394,12 @@ def after_failure(error: BaseException, claim: Claim, loaded: Loaded | None) -> 
     return Fail(reason, trace) if delay is None else Retry(delay, reason, trace)
 
 
-def _is_of_the_disk(error: BaseException) -> bool:
-    """Whether it comes of this machine's disk, whatever was made of that."""
+def _is_of_the_worker(error: BaseException) -> bool:
+    """Whether it comes of this machine's disk, whatever was made of that, or of how this worker reads the crew."""
     seen: set[int] = set()
     one: BaseException | None = error
     while one is not None and id(one) not in seen:
-        if isinstance(one, DiskTrouble):
+        if isinstance(one, DiskTrouble | UnknownTask):
             return True
         seen.add(id(one))
         one = one.__cause__ or one.__context__

@@ -30,7 +30,7 @@ from runner.adapters.crewai.lazy_outputs import PriorOutputs
 from runner.adapters.crewai.planned import AFTER, BEFORE, SKIPPED
 from runner.adapters.crewai.tool_state import ToolStateCarrier
 from runner.core import output as outputs
-from runner.core.errors import BadCrew
+from runner.core.errors import UnknownTask
 from runner.crews import planning
 from runner.crews.callback_state import is_closing
 from runner.engine.work import Work
@@ -94,7 +94,7 @@ def _one_of(
         usage.sum_up(crew, work)
         return kickoff_hooks.end(crew, work, inputs, earlier)
     if work.key not in tasks:
-        raise BadCrew(f"there is no task {work.key!r} in the crew here: its tasks must not depend on the machine")
+        raise UnknownTask(work.key)
     task = tasks[work.key]
     before = list(tasks)[: list(tasks).index(work.key)]
     if isinstance(task, ConditionalTask) and not _is_wanted(task, work, earlier.output(before[-1])):

@@ -10,8 +10,9 @@ from runner.bundles import signing
 from runner.bundles.task_files import Workdir
 from runner.core.jobs import Job, Needed, Refusal
 from runner.core.states import RunStatus
-from runner.engine import code_cache
-from runner.engine.decisions import Commit
+from runner.crews import kickoff_callbacks
+from runner.engine import code_cache, jobs
+from runner.engine.decisions import Commit, Fail, Retry
 from runner.engine.environments import Environments
 from runner.engine.event_relay import TaskEvents
 from runner.engine.jobs import JobExecutor
@@ -155,3 +156,39 @@ def test_what_an_attempt_leaves_it_leaves_each_whatever_another_raises(
     with pytest.raises(ValueError, match=part):
         here.work()
     assert set(left) == {"JobExecutor.over", "TaskEvents.close", "leave_folder", "Workdir.remove"}
+
+
+def of_an_older_version(patch: pytest.MonkeyPatch) -> None:
+    """A worker that does not know yet that a crew's callbacks are tasks."""
+    patch.setattr(kickoff_callbacks, "keys_of", lambda crew: [])
+
+
+NEW = "crew = Crew(before_kickoff_callbacks=[lambda inputs: inputs], tasks=[Task(name='a', run=lambda ctx: 'done')])"
+
+
+def test_a_task_that_an_older_worker_does_not_know_is_left_to_others(
+    here: InProcess, begun: Callable[..., str]
+) -> None:
+    run = begun(NEW)
+    with pytest.MonkeyPatch.context() as patch:
+        of_an_older_version(patch)
+        _, decision = here.step() or (None, None)
+    assert isinstance(decision, Retry)
+    assert decision.reason.startswith(
+        "there is no task 'before_kickoff' in the crew here: its tasks must not depend on"
+    )
+    assert "no worker may be older than who submits (on worker host " in decision.reason
+    here.work()
+    assert here.texts(run)["a"] == "done"
+
+
+def test_where_all_workers_are_older_the_run_says_so(
+    here: InProcess, begun: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = begun(NEW)
+    of_an_older_version(monkeypatch)
+    kinds = [type(decision) for _, decision in here.work()]
+    assert kinds == [*[Retry] * (jobs.ATTEMPTS_ELSEWHERE - 1), Fail]
+    assert here.runs.get(run).error.startswith(
+        "task 'before_kickoff': there is no task 'before_kickoff' in the crew here"
+    )

@@ -45,5 +45,5 @@ def test_there_is_an_end_to_it(monkeypatch):
     found = jobs.after_failure(error, claim, None)
     assert isinstance(found, Retry)
     assert "on worker host" in found.reason
-    claim.failures = jobs.DISK_ATTEMPTS - 1
+    claim.failures = jobs.ATTEMPTS_ELSEWHERE - 1
     assert isinstance(jobs.after_failure(error, claim, None), Fail)
