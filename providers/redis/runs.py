@@ -125,23 +125,29 @@ class Runs:
             self.get(run_id)
         return RunStatus(status), str(branch)
 
-    def progress(self, run_id: str, branch: str | None = None) -> tuple[RunStatus, int, str]:
+    def progress(
+        self, run_id: str, branch: str | None = None, *, after: str = "", block_ms: int = 0
+    ) -> tuple[RunStatus, int, str]:
         """How a branch stands, how many tasks of it are left, and the stream id of what was the run's newest event
         just before. ``branch``: None for the current one. One round trip where that is main. Raises `NotFound`.
+
+        ``after``: the stream id of an event; looks when there is a later one, or after ``block_ms``.
         """
         run, name = keys.run_key(run_id, self.home), branch or "main"
         while True:
             pipe = self.client.pipeline(transaction=False)
+            if after:
+                pipe.xread({keys.key("events_key", run=run): after}, block=block_ms, count=1)
             pipe.xrevrange(keys.key("events_key", run=run), count=1)
             pipe.hmget(run, "status", "branch")
             pipe.hmget(keys.branch_key(run_id, name, self.home), "status", "left")
-            newest, (of_run, current), (of_branch, left) = pipe.execute()
+            newest, (of_run, current), (of_branch, left) = pipe.execute()[-3:]
             status = of_run if branch is None else of_branch
             if status is None:
                 status = self.status(run_id, branch)
             if branch is not None or current == name:
                 return RunStatus(status), int(left or 0), str(newest[0][0]) if newest else "0"
-            name = current
+            name, after = current, ""
 
     def field(self, run_id: str, name: str) -> str:
         """One field of a run; "" if it is not there."""
@@ -258,10 +264,6 @@ class Runs:
             entries = entries_of(answer)
         for stream_id, fields in entries:
             yield event_record(run_id, stream_id, dict(fields))
-
-    def await_event(self, run_id: str, after: str, block_ms: int) -> None:
-        """Wait that long for an event after a stream id; none is read."""
-        self.client.xread({keys.key("events_key", run=keys.run_key(run_id, self.home)): after}, block=block_ms, count=1)
 
     def last_event(self, run_id: str) -> str:
         """The stream id of the newest event; "0" if there is none."""

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from runner.client.handle import TOGETHER, Read, RunHandle, RunResult, result_of
+from runner.client.handle import Pace, Read, RunHandle, RunResult, result_of
 from runner.client.submission import KEEP, Prepared, run_fields
 from runner.core.errors import Conflict, NotFound
 from runner.core.inputs import stored
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 BATCH_ID = re.compile(r"b-[0-9a-f]{12}")
 AT_ONCE = 100  #: runs that are active, unless it is said otherwise
-CHUNK = 200  #: runs that one script creates at most: others wait meanwhile
+CHUNK = 50  #: runs that one script creates at most: others wait meanwhile, and workers for the first of them
 LOOK_EVERY = 5.0  #: seconds between two looks at all active runs: no event says that one awaits input
 
 Numbered = tuple[int, Mapping[str, Any]]
@@ -59,7 +59,7 @@ class Batch:
         """Submit and wait until all are over. Raises what `Client.submit` raises for the input that is next."""
         runs, batches = self._client.store.runs, self._client.store.batches
         after = batches.last_ended(self.id)
-        more = True
+        over, pace, more = 0, Pace(), True
         while not self.stopped:
             while more and len(self._active) < self._at_once:
                 begun = self._begin(self._at_once - len(self._active))
@@ -70,6 +70,8 @@ class Batch:
                         yield number, RunHandle(self._client, run_id).result()
             if not self._active:
                 return
+            if over and len(self._active) > 1:
+                time.sleep(pace.rest(len(self._active), over))  # several end meanwhile, which are read together
             ended, after = self._ended(after)
             ours = [run_id for run_id in ended if run_id in self._active]
             read: dict[str, Read] = self._patient(partial(batches.read, ours)) if ours else {}
@@ -77,16 +79,13 @@ class Batch:
                 if run_id in self._active:
                     result = self._patient(partial(result_of, runs, run_id, read=read.get(run_id)))
                     if result.status != RunStatus.running:
+                        over += 1
                         yield self._active.pop(run_id), result
 
     def _ended(self, after: str) -> tuple[Iterable[str], str]:
         """Those that are over, as far as was heard after ``after``; waits a while for the first."""
         batches = self._client.store.batches
         ended, last = self._patient(lambda: batches.ended(self.id, after, 500))
-        if len(ended) == 1 and len(self._active) > 1:  # the first of several that end now
-            time.sleep(TOGETHER)
-            more, last = self._patient(lambda: batches.ended(self.id, last, 1))
-            ended += more
         if time.monotonic() > self._look_at:
             self._look_at = time.monotonic() + LOOK_EVERY
             active = list(self._active)

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,12 +85,12 @@ class Pace:
         self._clock, self._began = clock, clock.monotonic()
         self._at_first: int | None = None
 
-    def rest(self, left: int) -> float:
-        """Seconds to rest, where so many tasks are left."""
+    def rest(self, left: int, done: int | None = None) -> float:
+        """Seconds to rest, where so many are left; ``done``: as many as there are fewer than at first, if not given."""
         passed = self._clock.monotonic() - self._began
         if self._at_first is None:
             self._at_first = left
-        done = self._at_first - left
+        done = self._at_first - left if done is None else done
         half = passed / done * left / 2 if done > 0 else max(passed, 0.001)
         return min(half, max(TOGETHER, min(passed / 50, 0.05)))
 
@@ -158,9 +159,10 @@ class RunHandle:
         """
         end = None if timeout is None else time.monotonic() + timeout
         last, pace = self._from, Pace()
+        newest = ""
         while True:
             if on_event is None:
-                over = self._await(pace)
+                over, newest = self._await(pace, newest)
             else:
                 over, line, found = self._look(last)
                 for event in found:
@@ -187,15 +189,17 @@ class RunHandle:
             time.sleep(TOGETHER)
         return over, line, found
 
-    def _await(self, pace: "Pace") -> bool:
-        """Whether its branch is over; waits a while for an event if not, and reads none."""
+    def _await(self, pace: "Pace", newest: str) -> tuple[bool, str]:
+        """Whether its branch is over, once there is an event after ``newest`` or a while has passed, and which is the
+        newest by then. Rests if it is not over; what comes meanwhile is there at the next look. No event is read.
+        """
         runs = self.client.store.runs
-        status, left, last = self.client.patient(lambda: runs.progress(self.id, self.branch), self)
+        look = partial(runs.progress, self.id, self.branch, after=newest, block_ms=500)
+        status, left, newest = self.client.patient(look, self)
         over: bool = status.over
         if not over:
-            time.sleep(pace.rest(left))  # before it listens: what comes after that is heard at once
-            self.client.patient(lambda: runs.await_event(self.id, last, 500), self)
-        return over
+            time.sleep(pace.rest(left))
+        return over, newest
 
     def _standing(self, runs: Runs) -> tuple[RunStatus, str]:
         return runs.standing(self.id) if self.branch is None else (runs.status(self.id, self.branch), self.branch)

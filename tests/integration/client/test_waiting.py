@@ -31,7 +31,7 @@ def test_who_waits_without_a_listener_reads_no_events(client: Client, redis: Red
     redis.config_resetstat()
     waits = threading.Thread(target=handle.wait)
     waits.start()
-    handle.client.store.runs.await_event(handle.id, "0", 10_000)
+    handle.client.store.runs.progress(handle.id, after="0", block_ms=10_000)
     with Client(client.store.url) as other:
         other.run(handle.id).cancel()
     waits.join(30)
@@ -55,12 +55,31 @@ def test_who_waits_looks_ever_sooner_toward_the_end(of_each: float, most: int) -
     assert clock.monotonic() - began <= 100 * of_each + 0.001
 
 
+@pytest.mark.parametrize(("of_each", "most"), [(0.0006, 25), (0.03, 250), (7.0, 300)])
+def test_who_waits_for_a_batch_looks_by_the_pace_of_its_runs(of_each: float, most: int) -> None:
+    clock = ManualClock()
+    pace, began, looks, over = Pace(clock), clock.monotonic(), 1, 1
+    clock.advance(of_each)
+    while over < 300:
+        looks += 1
+        clock.advance(pace.rest(300 - over, over))
+        if (ended := int((clock.monotonic() - began) / of_each + 1e-6)) == over:  # it listens until the next is over
+            clock.advance(began + (over + 1) * of_each - clock.monotonic() + 1e-6)
+            ended += 1
+        over = ended
+    assert looks <= most
+    assert clock.monotonic() - began <= 300 * of_each + 0.001
+
+
 def test_how_a_branch_stands_is_one_question(client: Client, redis: Redis, write_crew: Any) -> None:
     handle = client.submit(write_crew(CREW))
     runs = client.store.runs
     redis.config_resetstat()
     status, left, last = runs.progress(handle.id)
     assert (status.value, left, last) == ("running", 1, runs.last_event(handle.id))
+    asked = redis.info("commandstats")
+    assert runs.progress(handle.id, after=last, block_ms=1) == (status, 1, last)
+    assert [int(asked[f"cmdstat_{one}"]["calls"]) for one in ("xrevrange", "hmget")] == [2, 2], "and with last_event"
     client.run(handle.id).fork(branch="other")
     assert runs.progress(handle.id, "other")[:2] == runs.progress(handle.id)[:2] == (status, 1)
     runs.cancel(handle.id, "in this test", "other")
