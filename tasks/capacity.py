@@ -1,12 +1,16 @@
 """How many tasks a worker takes at a time, where nothing is said."""
 
+import contextlib
 import os
 import resource
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 from runner.core.errors import UsageError
+from runner.tasks.descriptors import PLAIN
 
+MOST = "RUNNER_PROCESSES"  #: what says how many processes a worker has at most, with those that wait for a model
 AT_MOST = 4  #: processes for each core, beside tasks that mostly wait
 THREADS = 200  #: the most that are taken by default of tasks that mostly wait
 EACH = 4 * 2**20  #: bytes of memory to have for each of these; one that waits needs less than a quarter of it
@@ -14,6 +18,10 @@ LEAST = 16
 AGENTS = 2000  #: the most that are taken by default where they share a thread
 EACH_AGENT = 2**20  #: bytes of memory to have for each of these; one that waits needs a tenth of it
 FILES = 256  #: open files to have beside the connection of each of these
+WAITING = 500  #: the most processes that wait for models by default
+EACH_WAITING = 32 * 2**20  #: bytes of memory to have for each of these; one that waits has 27 MB of its own
+OF_MEMORY = 0.75  #: of all memory, what these may have; a worker has a quarter of a gigabyte beside them
+FILES_EACH, THREADS_EACH = 8, 16  #: what one of them takes: of the main process's files, and of the user's threads
 
 
 def processes() -> int:
@@ -26,21 +34,83 @@ def threads(memory: int | None = None) -> int:
     return max(LEAST, min(THREADS, (machine_memory() if memory is None else memory) // EACH))
 
 
+def waiting_processes(memory: int | None = None, files: int | None = None, threads: int | None = None) -> int:
+    """Tasks that have a process each that ends with them, while they wait for a model: such a one uses no core.
+
+    As the memory allows, in bytes, the files that may be open, and the threads that the user may have.
+    """
+    by_memory = int((machine_memory() if memory is None else memory) * OF_MEMORY) // EACH_WAITING
+    by_files = ((_files() if files is None else files) - PLAIN - FILES) // FILES_EACH
+    by_threads = (_threads() if threads is None else threads) // THREADS_EACH
+    return max(processes(), min(WAITING, by_memory, by_files, by_threads))
+
+
+def places() -> int:
+    """How many tasks this worker has at a time, at most."""
+    return max(int(os.environ.get(name, "0")) for name in ("RUNNER_CONCURRENCY", MOST)) or 2
+
+
+def has_room() -> bool:
+    """Whether there is memory now for another process: others may use what this machine has."""
+    left = _available()
+    return left is None or left > 2 * EACH_WAITING
+
+
 def machine_memory() -> int:
     """The bytes of memory that this machine, or this container, has."""
     found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            found = min(found, int(Path(limit).read_text()))
-        except (OSError, ValueError):  # there is none, or it is "max"
-            continue
+        if (said := _number(limit)) is not None:
+            found = min(found, said)
+    return found
+
+
+def _available() -> int | None:
+    """The bytes of memory that are free, or can be made so; None where the system does not say."""
+    found: int | None = None
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        found = int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]) * 1024
+    group = Path("/sys/fs/cgroup")
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        most, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
+        lines = (group / "memory.stat").read_text().splitlines()
+        cached = int(next(line for line in lines if line.startswith("inactive_file ")).split()[1])
+        found = min(most - used + cached, most if found is None else found)
     return found
 
 
 def open_files() -> int:
     """How many files a process may have open, once it has raised its own limit."""
+    most = _files()
+    return AGENTS + FILES if most == sys.maxsize else most
+
+
+def raise_files() -> None:
+    """Let this process have as many files open as the system allows."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return AGENTS + FILES if most == resource.RLIM_INFINITY else most
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _files() -> int:
+    return _limit(resource.RLIMIT_NOFILE)
+
+
+def _threads() -> int:
+    said = _number("/sys/fs/cgroup/pids.max")
+    return min(_limit(resource.RLIMIT_NPROC), sys.maxsize if said is None else said)
+
+
+def _limit(what: int) -> int:
+    _, most = resource.getrlimit(what)
+    return sys.maxsize if most == resource.RLIM_INFINITY else most
+
+
+def _number(file: str) -> int | None:
+    try:
+        return int(Path(file).read_text())
+    except (OSError, ValueError):  # there is none, or it is "max"
+        return None
 
 
 def agents(memory: int | None = None, files: int | None = None) -> int:
@@ -52,8 +122,12 @@ def agents(memory: int | None = None, files: int | None = None) -> int:
 
 def described() -> str:
     """What ``runner worker`` takes at once here, in a line."""
-    processes, waiting = (one["RUNNER_CONCURRENCY"] for one in parts("auto", None))
-    return f"{waiting} tasks that mostly wait, and {processes} with a process each"
+    separate, together = parts("auto", None)
+    each, waiting = separate["RUNNER_CONCURRENCY"], together["RUNNER_CONCURRENCY"]
+    return (
+        f"{waiting} tasks that mostly wait, {each} with a process each, and up to "
+        f"{separate[MOST]} whose process ends with them, while that waits for a model"
+    )
 
 
 def waiting_pool() -> str:
@@ -76,12 +150,15 @@ def parts(pool: str, concurrency: int | None, servers: int = 1) -> list[dict[str
         return str(-(-tasks // servers))
 
     if pool != "auto":
-        many = agents() if pool == "shared" else processes()
-        return [{"RUNNER_POOL": pool, "RUNNER_CONCURRENCY": share(concurrency or many)}]
+        many = concurrency or (agents() if pool == "shared" else processes())
+        own = {"RUNNER_POOL": pool, "RUNNER_CONCURRENCY": share(many)}
+        return [own if pool != "prefork" else own | {MOST: share(concurrency or waiting_processes())}]
     waits = waiting_pool()
     waiting = concurrency or (agents() if waits == "shared" else threads())
     others = min(concurrency or processes(), AT_MOST * processes())
+    most = max(others, min(concurrency or WAITING, waiting_processes()))
+    own = {"RUNNER_CONCURRENCY": share(others), MOST: share(most)}
     return [
-        {"RUNNER_POOL": "prefork", "RUNNER_SERVES": "process", "RUNNER_CONCURRENCY": share(others)},
+        {"RUNNER_POOL": "prefork", "RUNNER_SERVES": "process", **own},
         {"RUNNER_POOL": waits, "RUNNER_SERVES": "thread", "RUNNER_CONCURRENCY": share(waiting)},
     ]

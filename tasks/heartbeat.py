@@ -26,6 +26,7 @@ from runner.providers.redis.patience import TRANSIENT_ERRORS, NotNow, outage
 from runner.providers.redis.protocol import POOLS
 from runner.providers.redis.rewound import LookBack
 from runner.providers.redis.workers import Workers
+from runner.tasks.descriptors import out_of_the_way
 from runner.tasks.stops import DRAINS, RECHECK
 
 log = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class Heartbeat(threading.Thread):
         stop_here: Callable[[str], None] | None,
         restart: Callable[[str], None],
         free_slot: Callable[[int], None],
-        slots: int,
+        slots: Callable[[], int],
         queue: str | None,
         taken: Callable[[], int],
     ) -> None:
@@ -262,7 +263,7 @@ class Heartbeat(threading.Thread):
         for pid in self._children():
             if pid not in self._pidfds:
                 try:
-                    self._pidfds[pid] = os.pidfd_open(pid)
+                    self._pidfds[pid] = out_of_the_way(os.pidfd_open(pid))
                 except (OSError, AttributeError):
                     continue
 
@@ -350,7 +351,7 @@ class Heartbeat(threading.Thread):
             return
         workers = self._workers()
         waiting = workers.queue_length(self._queue, self._about.get("serves", POOLS))
-        idle = waiting > 0 and workers.claimed(self._worker) < self._slots
+        idle = waiting > 0 and workers.claimed(self._worker) < self._slots()
         if self._stall.stands(idle=idle, moved=self._taken()):
             self._restart(
                 f"{waiting} job(s) are queued, slots are free, and none was claimed for {self._settings.stall:g} s"

@@ -33,7 +33,7 @@ from runner.providers.redis.connection import Replicas, connect
 from runner.providers.redis.envelope import JOB, Message, argument_text, message_of
 from runner.providers.redis.patience import REFUSED
 from runner.providers.redis.store import RedisStore
-from runner.tasks import environments, pool
+from runner.tasks import capacity, environments, pool
 from runner.tasks.app import app, own_broker, pools, state_url
 from runner.tasks.request import WATCHED, JobRequest, TaskFailed, continues
 from runner.tasks.stops import TaskStops
@@ -169,6 +169,7 @@ class Process:
                 outgoing=self._outgoing,
                 page=task_marks.page(self._page(), self.name()),
                 retire=pool.retire if self._on_main_thread else None,
+                waits=pool.waits if self._on_main_thread else None,
                 time_slice=self.settings.time_slice,
                 serves=["" if one == "process" else one for one in pools()],
                 code=self._code(),
@@ -187,12 +188,17 @@ class Process:
 def share() -> None:
     """In the main process, before its pool forks."""
     global OUT
-    OUT = task_marks.share_sent(os.environ["RUNNER_WORKER_ID"], identity(state_url()))
-    task_marks.share(int(os.environ.get("RUNNER_CONCURRENCY", "2")))
+    places = capacity.places()
+    OUT = task_marks.share_sent(os.environ["RUNNER_WORKER_ID"], identity(state_url()), places if _has_children() else 1)
+    task_marks.share(places)
     observers.installed()  # what each of its children would look for, and make, for itself
     own_logging.of_worker()
     for name in scripts.names():
         scripts.load(name)
+
+
+def _has_children() -> bool:
+    return os.environ.get("RUNNER_POOL", "prefork") == "prefork"
 
 
 _process: Process | None = None

@@ -2,6 +2,10 @@
 
 A child that says so is given no other job, and is replaced as soon as it has ended. It says so before it reports that
 its job is done, and the pool writes to a child only between jobs: so no job is ever on its way to a child that goes.
+
+Where its task waits for a model, it says that, too: the pool has then one process more, until that job is done, as far
+as memory goes. So there are as many processes as were asked for that use the machine's cores, and beside them those
+that wait.
 """
 
 import contextlib
@@ -21,12 +25,15 @@ from celery import platforms
 from celery.concurrency import prefork
 from celery.concurrency.asynpool import AsynPool
 from celery.concurrency.asynpool import Worker as AsynWorker
+from kombu.asynchronous import get_event_loop
 
 from runner.engine import adapters
-from runner.tasks import request
+from runner.tasks import capacity, request
 from runner.tasks.child import end_with_parent
+from runner.tasks.descriptors import PLAIN, out_of_the_way
 
-LAST_JOB, CONTINUES = 31, 32  #: what a child tells its pool, beside what billiard's own tell: 0 to 4, and Celery's: 15
+LAST_JOB, CONTINUES, WAITS = 31, 32, 33
+"""What a child tells its pool, beside what billiard's own tell: 0 to 4, and Celery's: 15."""
 
 
 class Child(AsynWorker):
@@ -50,6 +57,11 @@ class Child(AsynWorker):
         """It has done a job, and does another: see `request.continues`."""
         self.outq.put((CONTINUES, how))
 
+    def waits(self) -> None:
+        """The job that is its last waits for a model."""
+        if self.retired:
+            self.outq.put((WAITS, (self.inqW_fd,)))
+
     def _make_child_methods(self, *args: Any, **kwargs: Any) -> None:
         super()._make_child_methods(*args, **kwargs)
         wait: Callable[[], Any] = self.wait_for_job  # type: ignore[has-type]  # billiard is untyped
@@ -69,6 +81,10 @@ class Pool(AsynPool):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         _reserve_shared_memory()
+        self._most = capacity.places()
+        self._waiting: set[int] = set()  # of those whose task waits, each by where its jobs are written to
+        if self._most * capacity.FILES_EACH > PLAIN:
+            capacity.raise_files()
         gc.collect()
         gc.freeze()  # it stays: a collector that walked through it in a child would give that a copy of it all
         super().__init__(*args, **kwargs)
@@ -85,12 +101,56 @@ class Pool(AsynPool):
         handler = super().create_result_handler()
         handler.state_handlers[LAST_JOB] = self._on_last_job
         handler.state_handlers[CONTINUES] = request.continues
+        handler.state_handlers[WAITS] = self._on_wait
         return handler
 
     def _on_last_job(self, inq: int, adapter: str) -> None:
         self._all_inqueues.discard(inq)
         self._busy_workers.discard(inq)  # the pool counts these against those: it would take a free child for busy
         adapters.preload(adapter)  # where it was not: those that follow have it from here
+
+    # -- those that wait
+
+    def _on_wait(self, inq: int) -> None:
+        if len(self._pool) < self._most and capacity.has_room() and any(inq == one.inqW_fd for one in self._pool):
+            self._waiting.add(inq)
+            self.grow(1)
+            _soon(self.maintain_pool)
+
+    def on_job_ready(self, job: Any, i: Any, obj: Any, inq: int) -> None:
+        """Its place is not another's, but for that of the process that took it."""
+        super().on_job_ready(job, i, obj, inq)
+        if inq in self._waiting:
+            _soon(self._ended, inq)  # when the place is free
+
+    def _ended(self, inq: int) -> None:
+        if inq in self._waiting:
+            self._waiting.discard(inq)
+            self._processes -= 1
+            if self._putlock:
+                self._putlock.shrink()
+
+    def _join_exited_workers(self, shutdown: bool = False) -> Any:
+        joined = super()._join_exited_workers(shutdown)
+        for inq in self._waiting - {one.inqW_fd for one in self._pool}:  # they were killed
+            self._ended(inq)
+        return joined
+
+    def create_process_queues(self) -> Any:
+        """The pipes of a process that is to come."""
+        queues = super().create_process_queues()
+        for one in filter(None, queues):
+            for end in (one._reader, one._writer):
+                end._handle = out_of_the_way(end._handle)
+        return queues
+
+    def _track_child_process(self, proc: Any, hub: Any) -> None:
+        if not hasattr(proc, "_sentinel_poll"):
+            proc._popen.sentinel = out_of_the_way(proc._popen.sentinel)
+            proc._sentinel_poll = out_of_the_way(os.dup(proc._popen.sentinel))
+        super()._track_child_process(proc, hub)
+
+    # -- those that end
 
     def _event_process_exit(self, hub: Any, proc: Any) -> None:
         """Replace a child that died at once.
@@ -157,6 +217,18 @@ def retire(adapter: str) -> None:
 def retires() -> bool:
     """In a pool child: whether the job that it does is its last."""
     return _child is not None and _child.retired
+
+
+def waits() -> None:
+    """In a pool child that ends after its job: that waits for a model, and needs no core meanwhile."""
+    if _child is not None:
+        _child.waits()
+
+
+def _soon(do: Callable[..., object], *about: object) -> None:
+    """Have it done by the main process when it has read what its children told."""
+    if (loop := get_event_loop()) is not None:
+        loop.call_soon(do, *about)  # type: ignore[no-untyped-call]  # kombu is untyped there
 
 
 def continues(received: str, runtime: float, id: str, name: str, kwargs: str) -> None:

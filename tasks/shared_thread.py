@@ -1,7 +1,6 @@
 """The pool of tasks that mostly wait: thousands in one thread, which continues one where the others wait."""
 
 import gc
-import resource
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -27,7 +26,7 @@ class TaskPool(BasePool):
 
     def on_start(self) -> None:
         """Start the thread."""
-        _open_files()
+        capacity.raise_files()  # each call of a model that is out has a connection
         _collect_seldom()
         threads = capacity.threads()
         self.tasks = TaskLoop(self.limit, min(self.limit, threads), threads)
@@ -52,12 +51,6 @@ class TaskPool(BasePool):
     ) -> None:
         """Do a job."""
         self.tasks.begin(partial(apply_target, target, args, kwargs, callback, accept_callback))
-
-
-def _open_files() -> None:
-    """Each call of a model that is out has a connection: let there be as many as the system allows."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _collect_seldom() -> None:

@@ -65,7 +65,7 @@ class HeartbeatStep(bootsteps.StartStopStep):
             stop_here=_stop_here if threads else None,
             restart=_restart,
             free_slot=_free_slot,
-            slots=parent.concurrency,
+            slots=(lambda: parent.concurrency) if threads else lambda: _processes(parent.pool),
             queue=queue if celery_side.own_broker() else None,
             taken=lambda: int(state.all_total_count[0]),
         )
@@ -157,6 +157,11 @@ def _pool_pids(pool: Any) -> list[int]:
     """The pool's children; none once it is being torn down."""
     inner = getattr(pool, "_pool", None)
     return [child.pid for child in list(getattr(inner, "_pool", None) or ()) if child.pid]
+
+
+def _processes(pool: Any) -> int:
+    """How many tasks the pool would have now if none of its processes was free."""
+    return getattr(getattr(pool, "_pool", None), "_processes", 0)
 
 
 def _no_children() -> Iterable[int]:

@@ -34,7 +34,7 @@ IDLE = 3.0  #: a worker that is to end when idle does so after this many seconds
     "-c",
     type=options.Count(min=1),
     metavar="N",
-    help="Tasks at a time. Default: as many as there are cores; of those that mostly wait, as many as memory holds.",
+    help="Tasks at a time. Default: one for each core; of those that wait for models, as many as memory holds.",
 )
 @click.option(
     "--pool",

@@ -28,6 +28,7 @@ from runner.engine.environments import ANY_ENVIRONMENT, Environments
 from runner.engine.event_relay import TaskEvents
 from runner.engine.executor import Executor, Stops
 from runner.engine.failures import describe, trace_of
+from runner.engine.model_wait import WaitsTold
 from runner.engine.observers import LogObserver, Observers
 from runner.engine.ports import Clock, Store
 from runner.engine.tool_events import ToolObserver
@@ -51,6 +52,9 @@ Outgoing = Callable[[str], None] | None
 Retire = Callable[[str], None] | None
 """Has this process end after its job, one of the adapter of that name."""
 
+Waits = Callable[[], None] | None
+"""Says that the task of a process that ends after it waits for a model: another one may have the core meanwhile."""
+
 
 class JobExecutor:
     """Does jobs, one at a time. One for each pool child, or for each thread of a threads pool (without ``retire``)."""
@@ -66,6 +70,7 @@ class JobExecutor:
         outgoing: Outgoing,
         page: Page,
         retire: Retire,
+        waits: Waits = None,
         time_slice: float = 0.0,
         serves: Collection[str] = ("", THREAD),
         code: CodeCache | None = None,
@@ -85,6 +90,7 @@ class JobExecutor:
         self._process = process
         self._stops = stops
         self._retire = retire
+        self.waits = waits
         self._time_slice, self._serves = time_slice, serves
         self._environments = environments
         self._slice_ends = 0.0
@@ -216,6 +222,8 @@ class JobAttempt(Attempt):
         self.claim, self.cancel_scope = claim, cancel_scope
         self.origin, self.conversation = _origin(claim.job), Conversation()
         self.recorder = self._task = task = store.task(claim, jobs.outgoing, jobs.page.log)
+        if jobs.waits is not None and adapters.is_disposable(claim.adapter):
+            self.recorder = WaitsTold(task, jobs.waits)
         self._jobs, self._store = jobs, store
         place = partial(attempt_places.take, store.id, jobs.cache, claim.job)
         self._folder = AttemptFolder(claim, store, jobs.code, place, alone=jobs.is_alone)

@@ -122,7 +122,7 @@ def performs(at: Performed | None, ref: str, token: int) -> bool:
 
 # -- the calls that have left, in a file that outlives the worker
 
-CHILDREN = 128  #: of a pool that have pages, two each; those beyond have none
+CHILDREN = 1024  #: of a pool that have pages, two each; those beyond have none
 ABANDONED = 3600.0  #: seconds after which the files of a dead worker of another store are removed
 HALF = 1024  #: bytes of a text; of a longer one nothing is said
 
@@ -130,7 +130,6 @@ _PREFIX = "runner-out-"
 _SLOT_HEAD = struct.Struct("=IIB")  # the child's pid, which one it is in its place, and which half stands
 _LENGTH = struct.Struct("=H")
 _SLOT = _SLOT_HEAD.size + 2 * HALF
-_SIZE = 2 * CHILDREN * _SLOT  # what is never written takes no room
 
 _TOOLS_TOO = line_of(AccountKey("tool"), 0, 0)
 """Stands first where the tools that left are said as well: versions of before say the calls of models alone."""
@@ -198,10 +197,10 @@ class SentCalls:
             self._say(text)
 
 
-def share_sent(worker: str, store: str) -> str:
+def share_sent(worker: str, store: str, places: int = CHILDREN) -> str:
     """In the main process, before its pool forks: have a file for all of it. Returns its path; "" if there is none.
 
-    ``store`` says, without a password, from which store the worker's tasks are.
+    ``store`` says, without a password, from which store the worker's tasks are; ``places``: for so many processes.
     """
     global _sent
     path = Path(tempfile.gettempdir()) / f"{_PREFIX}{os.getpid()}-{worker[-6:]}-{_mark_of(store)}"
@@ -211,8 +210,9 @@ def share_sent(worker: str, store: str) -> str:
         return ""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)  # the map and the children have it: until the last of them is dead
-        os.truncate(handle, _SIZE)
-        _sent = mmap.mmap(handle, _SIZE)
+        size = 2 * min(places, CHILDREN) * _SLOT  # what is never written takes no room
+        os.truncate(handle, size)
+        _sent = mmap.mmap(handle, size)
     except (OSError, ValueError):
         remove(str(path))
         return ""
@@ -226,7 +226,7 @@ def slot(place: int | None) -> Callable[[str], None] | None:
 
     There are two pages for each place: who comes after a dead child leaves what that one said.
     """
-    if place is None or not 0 <= place < CHILDREN or _sent is None:
+    if place is None or _sent is None or not 0 <= place < len(_sent) // (2 * _SLOT):
         return None
     memory, halves = _sent, ["", ""]
     pages = [2 * place * _SLOT, (2 * place + 1) * _SLOT]

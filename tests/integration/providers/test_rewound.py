@@ -353,7 +353,7 @@ def test_it_is_counted_before_anybody_does_it_again(
     told = list[int]()
     heartbeat = Heartbeat(
         server.url, "w0", WorkerSettings(lease=60.0), about={}, children=list, restart=print, free_slot=print,
-        stop_here=lambda what: told.append(driver.runs.get(run).in_doubt), slots=1, queue=None, taken=int,
+        stop_here=lambda what: told.append(driver.runs.get(run).in_doubt), slots=lambda: 1, queue=None, taken=int,
     )  # fmt: skip
     monkeypatch.setattr(task_marks, "remembered", logs.claims)
     run = driver.submit(plan_of("a"))

@@ -20,20 +20,51 @@ def test_each_that_waits_may_have_a_connection(monkeypatch: pytest.MonkeyPatch) 
     assert capacity.agents(2**40) == capacity.AGENTS
     monkeypatch.setattr(capacity, "machine_memory", lambda: 2**40)
     monkeypatch.setattr(capacity, "processes", lambda: 4)
-    assert capacity.described() == "2000 tasks that mostly wait, and 4 with a process each"
+    monkeypatch.setattr(capacity, "waiting_processes", lambda: 90)
+    assert capacity.described() == (
+        "2000 tasks that mostly wait, 4 with a process each, and up to 90 whose process ends with them, "
+        "while that waits for a model"
+    )
 
 
 def test_auto_is_a_worker_of_each_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capacity, "processes", lambda: 4)
+    monkeypatch.setattr(capacity, "waiting_processes", lambda: 90)
     assert [(one["RUNNER_SERVES"], one["RUNNER_CONCURRENCY"]) for one in capacity.parts("auto", 2)] == [
         ("process", "2"), ("thread", "2"),
     ]  # fmt: skip
     assert [one["RUNNER_CONCURRENCY"] for one in capacity.parts("auto", 50)] == ["16", "50"]
     assert [one["RUNNER_CONCURRENCY"] for one in capacity.parts("auto", None)] == ["4", str(capacity.agents())]
     assert [one["RUNNER_POOL"] for one in capacity.parts("auto", None)] == ["prefork", "shared"]
-    assert capacity.parts("prefork", None) == [{"RUNNER_POOL": "prefork", "RUNNER_CONCURRENCY": "4"}]
+    assert capacity.parts("threads", 7) == [{"RUNNER_POOL": "threads", "RUNNER_CONCURRENCY": "7"}]
     assert [one["RUNNER_CONCURRENCY"] for one in capacity.parts("auto", 5, servers=3)] == ["2", "2"]
     assert [one["RUNNER_CONCURRENCY"] for one in capacity.parts("prefork", 1, servers=3)] == ["1"]
+
+
+def test_processes_that_wait_for_models_by_what_the_machine_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capacity, "processes", lambda: 2)
+    plenty = 2**40
+    assert capacity.waiting_processes(4 * 2**30, plenty, plenty) == 96
+    assert capacity.waiting_processes(plenty, plenty, plenty) == capacity.WAITING
+    assert capacity.waiting_processes(plenty, 4096, plenty) == 352
+    assert capacity.waiting_processes(plenty, plenty, 1024) == 64
+    assert capacity.waiting_processes(2**20, 1024, 10) == 2
+
+
+@pytest.mark.parametrize(("pool", "asked", "most"), [
+    ("auto", None, 90), ("auto", 1, 1), ("auto", 20, 20), ("auto", 400, 90), ("prefork", None, 90), ("prefork", 99, 99),
+])  # fmt: skip
+def test_processes_at_most(pool: str, asked: int | None, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capacity, "processes", lambda: 4)
+    monkeypatch.setattr(capacity, "waiting_processes", lambda: 90)
+    assert capacity.parts(pool, asked)[0][capacity.MOST] == str(most)
+
+
+def test_a_worker_shares_a_place_with_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNNER_CONCURRENCY", "8")
+    assert capacity.places() == 8
+    monkeypatch.setenv(capacity.MOST, "90")
+    assert capacity.places() == 90
 
 
 def test_threads_where_they_are_wanted_or_nothing_else_can_be(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ def beating() -> Heartbeat:
         stop_here=None,
         restart=print,
         free_slot=print,
-        slots=1,
+        slots=lambda: 1,
         queue=None,
         taken=int,
     )

@@ -35,7 +35,7 @@ heartbeat = Heartbeat(
     stop_here=None,
     restart=print,
     free_slot=free,
-    slots=1,
+    slots=lambda: 1,
     queue=None,
     taken=int,
 )

@@ -1,0 +1,16 @@
+"""The numbers of the files that a worker's main process has open for each process of its pool."""
+
+import contextlib
+import fcntl
+import os
+
+PLAIN = 1024  #: the numbers that `select` knows: those below are left to tasks, whose processes inherit all files
+
+
+def out_of_the_way(number: int) -> int:
+    """The same open file under a number that no task needs, where this process may have one; its old one is closed."""
+    with contextlib.suppress(OSError, ValueError):  # it may have no such numbers
+        moved = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, PLAIN)
+        os.close(number)
+        return moved
+    return number
