@@ -3,6 +3,7 @@
 As far as it is JSON, or a model of pydantic that the crew's own code has under that name.
 """
 
+import dataclasses
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -10,6 +11,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from runner.bundles.isolation import PREFIX
 
 Callback = Callable[..., Any]
 State = dict[str, dict[str, Any]]
@@ -62,6 +65,51 @@ def put_on(owners: Mapping[str, Any], state: Mapping[str, Mapping[str, Any]]) ->
     for name, found in state.items():
         for key, value in found.items() if name in owners else ():
             setattr(owners[name], key, _from_json(value, owners[name]))
+
+
+def keep(owners: Mapping[str, Any]) -> Callable[[], None]:
+    """Remember how these objects stand, and what is in the lists, dicts, sets and records of data that they hold.
+
+    Returns what has it so again, in the very same ones. Of other objects only which they are is known.
+    """
+    lists: dict[int, tuple[list[Any], list[Any]]] = {}
+    dicts: dict[int, tuple[dict[Any, Any], dict[Any, Any]]] = {}
+    sets: dict[int, tuple[set[Any], set[Any]]] = {}
+    left: list[Any] = [vars(owner) for owner in owners.values()]
+    while left:
+        one = left.pop()
+        if isinstance(one, list) and id(one) not in lists:
+            lists[id(one)] = one, list(one)
+            left.extend(one)
+        elif isinstance(one, dict) and id(one) not in dicts:
+            dicts[id(one)] = one, dict(one)
+            left.extend(one.values())
+        elif isinstance(one, set) and id(one) not in sets:
+            sets[id(one)] = one, set(one)
+        elif isinstance(one, tuple):
+            left.extend(one)
+        elif _is_data(one):
+            left.append(vars(one))
+
+    def restore() -> None:
+        for one, before in lists.values():
+            one[:] = before
+        for fields, stood in dicts.values():
+            for key in fields.keys() - stood.keys():
+                del fields[key]
+            fields.update(stood)
+        for members, were in sets.values():
+            members.intersection_update(were)
+            members.update(were)
+
+    return restore
+
+
+def _is_data(value: Any) -> bool:
+    """Whether it is a record, of a class in the crew's own code, of nothing but what JSON knows."""
+    if not (isinstance(value, BaseModel) or dataclasses.is_dataclass(value)) or isinstance(value, type):
+        return False
+    return type(value).__module__.startswith(PREFIX) and not isinstance(_seen(value), tuple)
 
 
 def _owner(callback: Callback) -> Any:

@@ -139,20 +139,19 @@ def begun(crew: Crew, work: Work) -> Iterator[Work]:
 
 @contextlib.contextmanager
 def _alone_with(crew: Crew, own: Mapping[str, Any], work: Work) -> Iterator[None]:
-    """While this is open no other task of this process has these objects; what is put on them is gone afterwards."""
+    """While this is open no other task of this process has these objects; afterwards they are as they were."""
     if (turn := _turns.get(id(crew))) is None:
         turn = _turns.setdefault(id(crew), threading.Lock())
         weakref.finalize(crew, _turns.pop, id(crew), None).atexit = False
     while not turn.acquire(timeout=TURN):
         work.journal.cancel_scope.check()
-    before = {name: dict(vars(owner)) for name, owner in own.items()}
     try:
-        yield
+        restore = callback_state.keep(own)
+        try:
+            yield
+        finally:
+            restore()
     finally:
-        for name, owner in own.items():
-            for key in vars(owner).keys() - before[name].keys():
-                del vars(owner)[key]
-            vars(owner).update(before[name])
         turn.release()
 
 

@@ -1,5 +1,6 @@
 """What callbacks before a kickoff leave on their object, where one process does tasks of several runs of that crew."""
 
+import json
 import textwrap
 import threading
 from collections.abc import Callable
@@ -154,3 +155,53 @@ def test_files_are_named_by_the_inputs_as_the_callbacks_left_them(here: InProces
     wanted = {"plain": "{made}/plain.txt", "leaves": "{made}/leaves.txt"}
     found = {one.path: one.data for one in files_of(here.runs.committed(run, "main"), wanted, {"who": "ann"})}
     assert found == {"of ann/plain.txt": b"plain", "of ann/leaves.txt": b"left", "beside.txt": b"beside"}
+
+
+IN_PLACE = """
+    from dataclasses import dataclass
+    from pydantic import BaseModel
+    from runner import Crew, Task
+
+    class Seen(BaseModel):
+        names: list[str] = []
+        last: str = ""
+
+    @dataclass
+    class Last:
+        name: str = ""
+
+    class Client:
+        asked = 0
+
+    class Team:
+        def __init__(self):
+            self.inside = self.names = []
+            self.by_place, self.apart = {"here": ([],)}, set()
+            self.seen, self.last, self.client = Seen(), Last(), Client()
+
+        def begin(self, inputs):
+            who = inputs["who"]
+            for one in (self.names, self.by_place["here"][0], self.seen.names):
+                one.append(who)
+            self.by_place[who] = who
+            self.apart.add(who)
+            self.seen.last, self.last.name = self.last.name, who
+            self.client.asked += 1
+            return {**inputs, "found": self.told()}
+
+        def told(self):
+            assert self.inside is self.names
+            return [self.names, self.by_place, sorted(self.apart), self.seen.model_dump(), self.client.asked]
+
+    team = Team()
+    crew = Crew(tasks=[Task(name="one", run=lambda ctx: ctx.inputs["found"])], before_kickoff_callbacks=[team.begin])
+    """
+
+
+def test_what_is_changed_in_place_on_their_object_is_not_there_for_the_next_run(here: InProcess, runs: Any) -> None:
+    ann, bob = runs(IN_PLACE, "ann", "bob")
+    here.work()
+    for times, (run, who) in enumerate(((ann, "ann"), (bob, "bob")), 1):
+        *found, asked = json.loads(here.texts(run)["one"])
+        assert found == [[who], {"here": [[who]], who: who}, [who], {"names": [who], "last": ""}]
+        assert asked == times  # what is no data stays as it is: a client, that keeps its connection
