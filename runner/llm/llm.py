@@ -351,6 +351,8 @@ class LLM(BaseLLM):
         JSON. LiteLLM made none: its own need what it does not bring along, and do not ask why it was refused.
         """
         status, pause = getattr(error, "status_code", None), backoff.delay(attempt, 0.5)
+        if not isinstance(status, int):  # the store's errors have one, too, in words
+            status = None
         if status in (400, 422) and request.schema is not None:
             return Request(
                 request.messages, request.tools, request.options, None, request.stream, request.on_chunk

@@ -42,12 +42,19 @@ class Request:
 
 @dataclass(frozen=True)
 class Completion:
-    """One answer: text, or calls of tools, or both; and the tokens that were counted for it."""
+    """One answer: text, or calls of tools, or both; and the tokens that were counted for it.
+
+    Half a surrogate pair, as where a text was cut in the middle of an emoji, is a "?": no output could hold it.
+    """
 
     text: str = ""
     tool_calls: tuple[Message, ...] = ()
     usage: Mapping[str, int] = field(default_factory=dict)
     finish_reason: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.text.isascii():
+            object.__setattr__(self, "text", self.text.encode("utf-8", "replace").decode())
 
     def message(self) -> Message:
         """As it stands in a conversation."""
@@ -117,14 +124,17 @@ def tool_call(number: int, ident: str | None, name: str | None, arguments: Any) 
 def usage_of(
     prompt: Any, completion: Any, *, cached: Any = None, written: Any = None, reasoning: Any = None
 ) -> dict[str, int]:
-    """What was counted, under the names that events have for it."""
-    counted = {"prompt_tokens": int(prompt or 0), "completion_tokens": int(completion or 0)}
+    """What was counted, under the names that events have for it. Nothing where that is no numbers: it is paid for."""
+    try:
+        counted = {"prompt_tokens": int(prompt or 0), "completion_tokens": int(completion or 0)}
+        extra = {
+            "cached_prompt_tokens": int(cached or 0),
+            "cache_creation_tokens": int(written or 0),
+            "reasoning_tokens": int(reasoning or 0),
+        }
+    except (TypeError, ValueError, OverflowError):  # NaN, infinity
+        return {}
     counted["total_tokens"] = sum(counted.values())
-    extra = {
-        "cached_prompt_tokens": int(cached or 0),
-        "cache_creation_tokens": int(written or 0),
-        "reasoning_tokens": int(reasoning or 0),
-    }
     return {**counted, **{name: value for name, value in extra.items() if value}}
 
 

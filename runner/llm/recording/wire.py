@@ -348,6 +348,7 @@ _DETAILS = (
     *("completion_tokens_details", "output_tokens_details"),
     "cache_creation",
 )
+_NO_COUNT = 2**50  #: what is as much is no count of tokens, and their sum would be more than the store can add to
 _NO_COUNTS: defaultdict[str, int] = defaultdict(int)  #: most answers say nothing of these
 
 
@@ -355,6 +356,6 @@ def _counts(counts: Any) -> defaultdict[str, int]:
     """The counts by name in what is told; 0 for all others."""
     found: defaultdict[str, int] = defaultdict(int)
     for name, one in counts.items() if isinstance(counts, dict) else ():
-        if isinstance(one, int | float) and not isinstance(one, bool) and one > 0:
+        if isinstance(one, int | float) and not isinstance(one, bool) and 0 < one < _NO_COUNT:
             found[name] = int(one)
     return found

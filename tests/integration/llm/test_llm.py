@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import json
 import pickle
 import sys
 import types
@@ -122,6 +123,16 @@ def test_what_is_no_utf8_is_sent_all_the_same(llm, server):
     server.use("read")
     assert llm().call([{"role": "user", "content": "the file a\udc80b, für \U0001f989"}]) == "read"
     assert "the file a?b, für \U0001f989" in str(server.log[-1].body["messages"])
+
+
+@pytest.mark.parametrize("told", [float("nan"), float("inf"), 10**30, 1e30, -3, "9"])
+def test_an_answer_that_is_odd_is_an_answer(server, told):
+    """It is cut in the middle of an emoji, and its tokens are no numbers."""
+    said = {"message": {"role": "assistant", "content": "owl \U0001f989 \ud83e"}, "finish_reason": "length"}
+    usage = {"prompt_tokens": told, "completion_tokens": told}
+    server.use(Answer(body=json.dumps({"object": "chat.completion", "choices": [said], "usage": usage})))
+    assert LLM("openai/m", base_url=f"{server.url}/v1", api_key=KEY).call("?") == "owl \U0001f989 ?"
+    assert server.requests == 1
 
 
 def test_what_passes_is_tried_again(llm, server):

@@ -52,6 +52,8 @@ def sse(*events: Any) -> bytes:
         ({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 2}}, Usage(9, 2)),
         ({"usage": {**OPENAI, "prompt_tokens_details": None, "completion_tokens_details": 3}}, Usage(1000, 300)),
         ({"choices": [], "usage": {"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": -5}}}, Usage(9)),
+        ({"usage": {"prompt_tokens": float("inf"), "completion_tokens": float("nan")}}, Usage()),
+        ({"usage": {"prompt_tokens": 10**30, "completion_tokens": 2, "total_tokens": 1e30}}, Usage(0, 2)),
         ({"prompt_eval_count": 12, "eval_count": 3, "done": True}, Usage(12, 3)),
     ],
 )  # fmt: skip
