@@ -85,6 +85,11 @@ def _packages(folder: Path) -> list[Path]:
     return found if len(found) == 1 else []
 
 
+def _is_beside(file: Path, module: str) -> bool:
+    """Whether it is the author's own module that a file imports by this name: agents.py, workflows.py."""
+    return bool(module) and ((file.parent / f"{module}.py").is_file() or (file.parent / module).is_dir())
+
+
 def _uses_agents(file: Path, deep: int = 2) -> bool:
     """Whether a file imports a framework of agents, or a module beside it that does."""
     try:
@@ -94,7 +99,8 @@ def _uses_agents(file: Path, deep: int = 2) -> bool:
     makers = frameworks.agents()
     for whole, name, plain in _IMPORTED.findall(text):
         module = whole or plain
-        if any(f"{one}.".startswith(f"{maker}.") for maker in makers for one in (module, f"{module}.{name}")):
+        is_made = any(f"{one}.".startswith(f"{maker}.") for maker in makers for one in (module, f"{module}.{name}"))
+        if is_made and not _is_beside(file, module.partition(".")[0]):
             return True
         last = (module or name).rpartition(".")[2]
         beside = file.parent / f"{last}.py"

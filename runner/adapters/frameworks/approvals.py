@@ -6,6 +6,7 @@ question, which is known by its words: an approval is of a tool and exactly the 
 
 import contextlib
 import json
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from pydantic_core import to_jsonable_python
@@ -31,9 +32,9 @@ def decide(tool: str, arguments: Any, wanted: Any = None) -> Decision:
 
     Raises `InputRequired` until a person has decided: whoever calls this lets it pass.
     """
-    question = f"May it use {tool}({_shown(arguments)})?"
+    question = f"May it use {tool}({shown(arguments)})?"
     if wanted is not None:
-        question += f" And with what, for {_shown(wanted)}?"
+        question += f" And with what, for {shown(wanted)}?"
     about: dict[str, Any] = {"emit": [APPROVE, REJECT], "tool": tool}
     answer = _ask(question, about if wanted is None else {**about, "default_outcome": REJECT})
     if wanted is not None:
@@ -49,7 +50,7 @@ def decide(tool: str, arguments: Any, wanted: Any = None) -> Decision:
 
 def elsewhere(tool: str, arguments: Any) -> str:
     """The question what a tool gave that runs outside of the agent."""
-    return f"What does {tool}({_shown(arguments)}) give?"
+    return f"What does {tool}({shown(arguments)}) give?"
 
 
 def ask(message: Any) -> Any:
@@ -64,9 +65,9 @@ def ask(message: Any) -> Any:
         return answer
 
 
-def ask_text(message: Any) -> str:
-    """The same, where the answer is a text whatever it looks like."""
-    return str(_ask(message if isinstance(message, str) else _shown(message), {}))
+def ask_text(message: Any, about: Mapping[str, Any] | None = None) -> str:
+    """The same, where the answer is a text whatever it looks like; ``about`` goes with the question."""
+    return str(_ask(message if isinstance(message, str) else shown(message), dict(about or {})))
 
 
 def typed(prompt: str) -> str | None:
@@ -81,8 +82,8 @@ def _ask(question: str, about: dict[str, Any]) -> str:
     return found[0].answer(question, lambda _: None, about)
 
 
-def _shown(value: Any) -> str:
-    """As JSON on one line, the same for the same value."""
+def shown(value: Any) -> str:
+    """A value as JSON on one line, the same for the same value."""
     if isinstance(value, str):
         with contextlib.suppress(ValueError):
             value = json.loads(value)

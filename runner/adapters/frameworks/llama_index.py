@@ -1,16 +1,26 @@
-"""Agents and agent workflows of LlamaIndex."""
+"""Agents and agent workflows of LlamaIndex, and the workflows that it has as a package of their own."""
 
 import functools
+import json
 from collections.abc import Mapping
+from contextvars import ContextVar
 from importlib import import_module
+from itertools import takewhile
 from typing import Any
 
-from runner.adapters.frameworks.approvals import ask_text
+from pydantic import ValidationError
+
+from runner.adapters.frameworks.approvals import ask_text, shown
 from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, declared_kinds, is_of, keepers
+from runner.core.errors import TaskError
+from runner.core.field_errors import format_field_errors
 from runner.journal.tool_uses import Use, record_uses
 
-_AGENTS, _WORKFLOWS = "llama_index.core.agent.workflow", "llama_index.core.workflow"
+_AGENTS, _WORKFLOWS = "llama_index.core.agent.workflow", "workflows"
 _KINDS = ((_AGENTS, "BaseWorkflowAgent"), (_AGENTS, "AgentWorkflow"), (_WORKFLOWS, "Workflow"))
+
+_waits: ContextVar[dict[Any, type] | None] = ContextVar("runner_llama_index_waits", default=None)
+"""The classes of events that steps of the workflow at hand wait for."""
 
 
 class LlamaIndex(AgentFramework):
@@ -18,7 +28,7 @@ class LlamaIndex(AgentFramework):
     workflow's context runs again: it may change it."""
 
     name = "llama-index"
-    module = "llama_index.core.workflow"
+    module = "workflows.workflow"
     runs = tuple(f"{module}:{kind}.run" for module, kind in _KINDS)
 
     def is_agent(self, thing: object) -> bool:
@@ -41,15 +51,13 @@ class LlamaIndex(AgentFramework):
 
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
         """Its answer, as a model where it is asked for one; what another workflow ends with."""
+        _waits.set({})  # before it begins: its steps see what this context has
         handler = agent.run(user_msg=inputs[PROMPT]) if self._is_asked(agent) else agent.run(**inputs)
-        events = import_module("llama_index.core.workflow")
+        required = import_module("workflows.events").InputRequiredEvent
         try:
             async for event in handler.stream_events():
-                if isinstance(event, events.InputRequiredEvent):
-                    about = {name: one for name, one in event.items() if name != "prefix"}
-                    prefix = str(event.get("prefix", ""))
-                    answer = ask_text({"prefix": prefix, **about} if about else prefix)
-                    handler.ctx.send_event(events.HumanResponseEvent(response=answer, **about))
+                if isinstance(event, required):
+                    handler.ctx.send_event(_answered(agent, event))
             answer = await handler
         finally:
             handler.cancel()
@@ -59,10 +67,82 @@ class LlamaIndex(AgentFramework):
         return as_output(found if found is not None else str(answer))
 
     def record_uses(self) -> None:
-        """Where a tool calls its function."""
-        tool = import_module("llama_index.core.tools").FunctionTool
+        """Where a tool calls its function. What a step waits for is known where it begins to."""
+        _note_waits(import_module("workflows").Context)
+        tool = self.loaded("llama_index.core.tools", "FunctionTool")
+        if not hasattr(tool, "call"):  # workflows alone are imported, which have no tools
+            return
         for method in _CALLS:
             record_uses(tool, method, functools.partial(_about, _CALLS[method]))
+
+
+def _answered(workflow: Any, asked: Any) -> Any:
+    """The event that a person answers with, of the class that is waited for. Text is its ``response``, or its only
+    field; several are JSON. What does not fit its class is asked for again."""
+    kind = _awaited(workflow, asked)
+    told = {name: one for name, one in asked.items() if name != "prefix"}
+    declared = {name: getattr(asked, name) for name in type(asked).model_fields}
+    found: dict[str, Any] = {**declared, **dict(asked.items())} if declared else {"prefix": "", **dict(asked.items())}
+    only = next(iter(found.values())) if len(found) == 1 else None
+    question = only if isinstance(only, str) else shown(found)
+    about = {"schema": kind.model_json_schema()} if kind.model_fields else {}
+    refused = ""
+    while True:
+        answer = ask_text(f"{question} ({refused})" if refused else question, about)
+        try:
+            return kind(**{**told, **_given(kind, answer)})
+        except ValidationError as error:
+            refused = " ".join(format_field_errors(error).split())
+
+
+def _given(kind: Any, answer: str) -> dict[str, Any]:
+    try:
+        given = json.loads(answer)
+    except ValueError:
+        given = answer
+    fields = kind.model_fields
+    if isinstance(given, dict):
+        return given if fields else {**given, "response": answer}
+    needed = [name for name, field in fields.items() if field.is_required()] or list(fields) or ["response"]
+    only = fields.get(needed[0])
+    return {needed[0]: answer if only is None or only.annotation is str else given}
+
+
+def _awaited(workflow: Any, asked: Any) -> Any:
+    """The class of the answer: what a step waits for by itself, or takes. Of several that whose name begins most as the
+    question's does: nothing else in a workflow says which is the answer to what."""
+    plain = import_module("workflows.events").HumanResponseEvent
+    found = {kind for kind in (_waits.get() or {}).values() if issubclass(kind, plain)}
+    found = found or {kind for kind in workflow.events if issubclass(kind, plain)}
+    letters = {kind: zip(kind.__name__, type(asked).__name__, strict=False) for kind in found}
+    alike = {kind: len([*takewhile(lambda two: two[0] == two[1], pairs)]) for kind, pairs in letters.items()}
+    best = [kind for kind in alike if alike[kind] == max(alike.values())]
+    if len(best) > 1:
+        names = ", ".join(sorted(kind.__name__ for kind in best))
+        raise TaskError(
+            f"{type(asked).__name__} may be answered by {names}: name the class of the question and that of its answer "
+            "alike, as in PayRequired and PayAnswered, or submit a function that asks by input()"
+        )
+    return best[0] if best else plain
+
+
+def _note_waits(context: Any) -> None:
+    if hasattr(context.wait_for_event, "notes_waits"):
+        return
+    found = context.wait_for_event
+
+    @functools.wraps(found)
+    async def wait_for_event(self: Any, event_type: Any, *args: Any, **kwargs: Any) -> Any:
+        waits, this = _waits.get(), (event_type, repr((args, kwargs)))
+        if waits is not None:
+            waits[this] = event_type
+        given = await found(self, event_type, *args, **kwargs)  # raises until there is an answer
+        if waits is not None:
+            waits.pop(this, None)
+        return given
+
+    wait_for_event.notes_waits = True  # type: ignore[attr-defined]  # a mark on a function
+    context.wait_for_event = wait_for_event
 
 
 _CALLS = {"call": "_fn", "acall": "_async_fn"}

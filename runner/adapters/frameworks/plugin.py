@@ -28,6 +28,7 @@ _PACKAGES = {
     "smolagents": "smolagents",
     "agno": "agno",
     "llama_index": "llama-index",
+    "workflows": "llama-index-workflows",
     "autogen_agentchat": "autogen-agentchat",
     "agent_framework": "agent-framework",
     "google.adk": "google-adk",

@@ -30,6 +30,12 @@ def files(folder: Path, **texts: str) -> Path:
         ({"main.py": "from agent import agent\n", "agent.py": AGENT}, "main.py", None),
         ({"main.py": "import flask\n", "trips.py": AGENT}, "trips.py", None),
         (
+            {"main.py": "from workflows import made\n", "workflows.py": "made = 1\n", "trips.py": AGENT},
+            "trips.py",
+            None,
+        ),
+        ({"main.py": "import flask\n", "flow.py": "from workflows import Workflow\n"}, "flow.py", None),
+        (
             {
                 "pyproject.toml": SCRIPTS + 'trips = "trips.cli:main"\n',
                 "src/trips/__init__.py": "",
