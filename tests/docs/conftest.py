@@ -32,7 +32,7 @@ FOLLOWED = ("agents.md", "checkpointing.md")
 TYPED = ("python", "sh", "console")
 #: Sections that start many processes, for what the others start as well: they are followed in the soak.
 LONG = (
-    *("Fork and compare on the fleet", "Have a person approve what a task gives", "Use the tools of an MCP server"),
+    *("Fork and compare on the fleet", "Have a person approve an output", "Use the tools of an MCP server"),
     *("Write a provider of your own", "Write one when the process is asked to end"),
 )
 BROWSER = re.compile(r"runner checkpoint (?!list|show|diff|prune)")
