@@ -350,13 +350,5 @@ class MemoryRuns(Reader):
     @atomic
     def find_checkpoint(self, run_id: str, checkpoint: str) -> CheckpointRecord:
         """The checkpoint by id, or by an unambiguous beginning of it. Raises `NotFound`."""
-        every = [record for branch in self.branches(run_id) for record in self.checkpoints(run_id, branch)]
-        ids = set(branching.meant([record.id for record in every], checkpoint))
-        found = [record for record in every if record.id in ids]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise NotFound(f"{checkpoint} begins {len(found)} checkpoints of run {run_id}: give more characters of it")
-        raise NotFound(
-            f"run {run_id} has no checkpoint {checkpoint}: `runner checkpoint list {run_id}` lists its checkpoints"
-        )
+        every = (record for branch in self.branches(run_id) for record in self.checkpoints(run_id, branch))
+        return branching.the_one(every, checkpoint, f"run {run_id}", run_id)

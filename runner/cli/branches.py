@@ -4,16 +4,12 @@ import sys
 from pathlib import Path
 
 import click
-from rich.text import Text
 
 from runner.cli import options
-from runner.cli.stdio import only, out, print_json, say
+from runner.cli.stdio import only, print_diff, say
 from runner.cli.submit import deliver, detached, follow
 from runner.client import Client
-from runner.core.diff import lines
 from runner.core.errors import BadInput
-
-_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 @click.command()
@@ -46,10 +42,10 @@ def fork(
     detach: bool,
     as_json: bool,
 ) -> int:
-    """Start a branch of RUN, beside the others: with another input, or another output of a finished task.
+    """Start a new branch of RUN, with another input, or another output of a finished task.
 
-    It does again exactly what used what is changed, and does what was not done yet. However RUN stands, and whatever
-    becomes of the branch, RUN's other branches are not touched. It runs the code that was submitted.
+    It redoes exactly the tasks that used what is changed, and does those that were not done yet. RUN may be in any
+    state, and its other branches are not affected. The branch runs the code that was submitted.
     """
     with only(clean=True) as write:
         inputs = options.read_inputs(pairs, None)
@@ -103,12 +99,7 @@ def _read(task: str, file: str) -> str:
 @options.as_json
 @options.redis_url
 def diff(run_id: str, a: str, b: str, as_json: bool) -> int:
-    """Show what differs between A and B, branches or checkpoints of RUN: inputs; of each task text, time, tokens."""
+    """Compare A and B, branches or checkpoints of RUN: their inputs, and each task's text, time and tokens."""
     with Client() as client:
         found = client.diff(run_id, a, b)
-    if as_json:
-        print_json(found.to_dict())
-        return 0
-    for line in lines(found):
-        out.print(Text(line, style=_STYLES.get(line[:1], "")), soft_wrap=True)
-    return 0
+    return print_diff(found, as_json)

@@ -12,11 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from runner.cli import options
-from runner.cli.stdio import out, print_json, print_line, print_whole
+from runner.cli.stdio import out, print_diff, print_json, print_line, print_whole
 from runner.client import Client
 from runner.client.checkpoints import locate
 from runner.client.checkpoints.model import Branch, Checkpoint, Details, branch_called, everything, find, newest
-from runner.core.diff import compare, lines
+from runner.core.diff import compare
 from runner.core.errors import NotFound, UsageError
 
 LINE = 60  #: characters of an output in a table
@@ -122,7 +122,7 @@ def _list_run(run_id: str, branch: str | None, as_json: bool) -> int:
 @options.as_json
 @options.redis_url
 def show(where: str | None, beginning: str | None, as_json: bool) -> int:
-    """Show the checkpoint ID (or what begins so) of WHERE: by default the newest complete one, of what is here."""
+    """Show the checkpoint ID of WHERE, an id or its beginning. Default: the newest complete one."""
     with locate.opened(locate.here() if where is None else where) as source:
         details = source.details(find(source, beginning))
     if as_json:
@@ -146,14 +146,14 @@ def show(where: str | None, beginning: str | None, as_json: bool) -> int:
     return 0
 
 
-@checkpoint.command("diff", short_help="Show the differences between two.")
+@checkpoint.command("diff", short_help="Compare two checkpoints.")
 @where_argument
 @click.argument("a", type=options.TEXT, metavar="A")
 @click.argument("b", type=options.TEXT, metavar="B")
 @options.as_json
 @options.redis_url
 def diff(where: str, a: str, b: str, as_json: bool) -> int:
-    """Show what differs between the checkpoints A and B of WHERE: inputs, and each task's status and output."""
+    """Compare the checkpoints A and B of WHERE: their inputs, and each task's status and output."""
     with locate.opened(where) as source:
         try:
             sides = [source.details(find(source, one)).side() for one in (a, b)]
@@ -164,14 +164,7 @@ def diff(where: str, a: str, b: str, as_json: bool) -> int:
             ids = " ".join(heads.get(one, one) for one in (a, b))
             hint = f"for the newest of a branch: `runner checkpoint diff {where} {ids}`"
             raise NotFound(f"{error}; {hint}") from None
-    found = compare(*sides)
-    if as_json:
-        print_json(found.to_dict())
-        return 0
-    styles = {"+": "green", "-": "red", "@": "cyan"}
-    for line in lines(found):
-        out.print(Text(line, style=styles.get(line[:1], "")), soft_wrap=True)
-    return 0
+    return print_diff(compare(*sides), as_json)
 
 
 @checkpoint.command("resume", short_help="Resume from one, without the browser.")
@@ -181,9 +174,9 @@ def diff(where: str, a: str, b: str, as_json: bool) -> int:
 @options.as_json
 @options.redis_url
 def resume(where: str | None, beginning: str | None, crew: str | None, as_json: bool) -> int:
-    """Resume from the checkpoint ID (or what begins so) of WHERE, by default the newest complete one.
+    """Resume from the checkpoint ID of WHERE, an id or its beginning. Default: the newest complete one.
 
-    What is in files, SQLite or Redis resumes in this process, by the code of --crew; a run on the fleet.
+    Checkpoints in files, SQLite or Redis resume in this process, with the code of --crew. A run resumes on the fleet.
     """
     from runner.cli.checkpoint_commands import execute  # loads crew files, which looking at checkpoints does not
 
@@ -208,7 +201,7 @@ def fork(
     edits: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Fork the checkpoint ID (or what begins so) of WHERE: a branch of its own, with other inputs or outputs."""
+    """Start a new branch at the checkpoint ID of WHERE (an id or its beginning), with other inputs or outputs."""
     from runner.cli.branches import read_edits
     from runner.cli.checkpoint_commands import execute
 
@@ -221,11 +214,11 @@ def fork(
 @click.option("--keep", type=options.Count(min=0), metavar="N", help="How many to keep on each branch.")
 @click.option("--older-than", "age", type=options.Age(), metavar="AGE", help="Remove older ones: 7d, 24h, 30m, 90s.")
 @options.text("--branch", metavar="NAME", help="Only this branch; the others are left alone.")
-@click.option("--dry-run", is_flag=True, help="Say how many would go, and remove none.")
+@click.option("--dry-run", is_flag=True, help="Print how many would be removed; remove none.")
 @options.as_json
 @options.redis_url
 def prune(where: str, keep: int | None, age: int | None, branch: str | None, dry_run: bool, as_json: bool) -> int:
-    """Remove from each branch of WHERE, for good, what is not among its newest N checkpoints, or what is older."""
+    """Delete the checkpoints of each branch of WHERE beyond the newest N, or those older than AGE."""
     if keep is None and age is None:
         raise UsageError("say what goes: --keep N, or --older-than AGE")
     since = 0 if age is None else time.time_ns() // 1_000_000 - age

@@ -71,7 +71,7 @@ def resume(
 @options.as_json
 @options.redis_url
 def cancel(run_id: str, branch: str | None, reason: str, as_json: bool) -> int:
-    """Stop RUN, all its branches. Tasks in flight stop at once; what is recorded stays, and it can be resumed."""
+    """Cancel all branches of RUN. Tasks in flight stop at once. What is recorded stays, and RUN can be resumed."""
     with Client() as client:
         client = client.of(run_id)
         run_id = client.id_of(run_id)
@@ -87,13 +87,15 @@ def cancel(run_id: str, branch: str | None, reason: str, as_json: bool) -> int:
 @options.run_id
 @options.text("--task", metavar="TASK", help="The task whose question to answer, if several asked.")
 @options.text("--branch", metavar="NAME", help="On this branch. Default: the current one.")
-@click.option("--text", type=options.ANY_TEXT, metavar="TEXT", help="The answer. Without one: print the question.")
+@click.option(
+    "--text", type=options.ANY_TEXT, metavar="TEXT", help="The answer. Without an answer, print the question."
+)
 @click.option("--approve", is_flag=True, help="Accept the task's output.")
 @click.option(
     "--reject",
     type=options.ANY_TEXT,
     metavar="WHY",
-    help="Reject the task's output: the task runs again with this reason, and asks again.",
+    help="Reject the task's output; the task runs again with this reason, then asks again.",
 )
 @options.detach
 @options.as_json
@@ -108,7 +110,7 @@ def answer(
     detach: bool,
     as_json: bool,
 ) -> int:
-    """Answer what RUN asked a person. What it did before that is not done again."""
+    """Answer RUN's question and resume it. What it did before is not done again."""
     with only(clean=True) as write, Client() as client:
         client = client.of(run_id)
         run_id = client.id_of(run_id)

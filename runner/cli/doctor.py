@@ -14,7 +14,7 @@ from runner.cli import options
 @options.as_json
 @options.redis_url
 def doctor(worker: str | None, as_json: bool) -> int:
-    """Say what Redis, which workers and what settings this machine would use, and what is wrong with them."""
+    """Check the Redis, the workers and the settings that this machine would use, and report what is wrong."""
     return _worker(worker, as_json) if worker is not None else _everything(as_json)
 
 

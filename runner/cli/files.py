@@ -20,10 +20,10 @@ from runner.core.plain_text import json_text
 @options.as_json
 @options.redis_url
 def files(run_id: str, branch: str | None, out: str | None, as_json: bool) -> int:
-    """List the output files of RUN's tasks that are done, or write them below DIR.
+    """List the output files of RUN's finished tasks, or write them below DIR.
 
-    A task's output_file is kept with its output: it is here wherever the task was done. What leads out of DIR is not
-    written, and said; an absolute path is taken as one below DIR.
+    Output files are stored with the run, wherever the task ran. A path that leads out of DIR is reported and not
+    written; an absolute path is taken relative to DIR.
     """
     with only(clean=True) as write, Client() as client:
         client = client.of(run_id)

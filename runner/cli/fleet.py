@@ -34,14 +34,14 @@ IDLE = 3.0  #: a worker that is to end when idle does so after this many seconds
     "-c",
     type=options.Count(min=1),
     metavar="N",
-    help="Tasks at a time. Default: one for each core; of those that wait for models, as many as memory holds.",
+    help="How many tasks at once. Default: one per core, and as many that wait for models as memory holds.",
 )
 @click.option(
     "--pool",
     type=click.Choice(["auto", "prefork", "threads", "shared"]),
     default="auto",
     show_default=True,
-    help="auto: one shared thread for tasks that mostly wait (agents, async def), a process for each other task.",
+    help="auto: one shared thread for tasks that mostly wait (agents, async def), a process for each of the others.",
 )
 @click.option(
     "--lease",
@@ -82,9 +82,9 @@ def worker(
     until_idle: bool,
     partition: int | None,
 ) -> int:
-    """Serve the queue until SIGTERM. A worker that dies is started again.
+    """Serve the queue until SIGTERM. A worker that dies is restarted.
 
-    Of several servers each is served by processes of its own, which share --concurrency.
+    With several servers, each has its own processes; all of them share --concurrency.
     """
     environment = {
         "RUNNER_LOGLEVEL": loglevel.upper(),
@@ -175,7 +175,7 @@ def _until(stores: Sequence[Store], until_idle: bool) -> Callable[[], bool] | No
 @options.redis_url
 @options.broker_url
 def supervisor(partition: int | None) -> int:
-    """Run a supervisor without a worker. Every worker carries one too; one of all leads."""
+    """Run a supervisor without a worker. Every worker carries one, too; one of them all leads."""
     servers = named_servers(partition)
     if len(servers) > 1:
         return _each(servers, lambda _: ["supervisor"])
@@ -219,7 +219,7 @@ def _each(servers: Sequence[Server], command: Callable[[int], list[str]]) -> int
 @options.redis_url
 @options.broker_url
 def flower(address: str, port: int, basic_auth: str | None, partition: int | None) -> int:
-    """Start Flower on the runner's jobs; of several servers each gets one, on this port and those that follow."""
+    """Serve Flower, to watch the jobs. With several servers, each gets one, on consecutive ports."""
     if not _is_loopback(address) and not basic_auth:
         raise UsageError(
             f"Flower on {address} would let anyone stop workers: give --basic-auth USER:PASSWORD (or "

@@ -75,7 +75,7 @@ def _run_json(run: Any) -> dict[str, Any]:
 @options.as_json
 @options.redis_url
 def show(run_id: str, branch: str | None, as_json: bool) -> int:
-    """Show RUN as it stands now: its branches, and the tasks of one."""
+    """Show the state of RUN: its branches, and the tasks of one of them."""
     with Client() as client:
         client = client.of(run_id)
         store, run_id = client.store.runs, client.id_of(run_id)
@@ -193,7 +193,7 @@ def wait(run_id: str, branch: str | None, timeout: float | None, as_json: bool) 
 @options.as_json
 @options.redis_url
 def events(run_id: str, follow: bool, as_json: bool) -> int:
-    """Print the events of RUN, one a line (with --json, one JSON object a line)."""
+    """Print the events of RUN, one per line (with --json, one JSON object per line)."""
     with Client() as client:
         for event in client.run(run_id).events(follow=follow):
             if as_json:

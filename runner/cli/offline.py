@@ -18,7 +18,7 @@ from runner.modelserver.stubs.offline import Engine, make_ready
 def offline(port: int, host: str, fetch: bool) -> int:
     """Serve a small real model on this machine until Ctrl-C, in the protocols of OpenAI and Anthropic.
 
-    `runner submit --offline` needs no such server. This one is for other programs: OPENAI_BASE_URL is what it prints.
+    `runner submit --offline` does not need it; other programs set OPENAI_BASE_URL to the URL that it prints.
     """
     with only(clean=True) as write:
         try:

@@ -16,7 +16,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Seconds(click.FloatRange):
-    """A time in seconds that ends: neither infinite nor no number."""
+    """A finite number of seconds."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """The number, or a usage error."""
@@ -43,7 +43,7 @@ class Age(click.ParamType[int]):
 
 
 class Text(click.types.StringParamType):
-    """Text that a store takes. None at all is a mistake (``--branch "$UNSET"``), and not the default."""
+    """Text that a store takes. An empty one is a mistake (``--branch "$UNSET"``), not the default."""
 
     name = "text"
 
@@ -102,7 +102,7 @@ partition = click.option(
     "--partition",
     type=Count(min=1),
     metavar="I",
-    help="Of several servers in --redis-url, serve the one that is named there as number I only.",
+    help="Serve only server number I of those in --redis-url.",
 )
 run_id = click.argument("run_id", type=TEXT, metavar="RUN")
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout, and nothing else.")

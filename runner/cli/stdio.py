@@ -6,7 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -14,6 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from runner.core.plain_text import json_text, printable
+
+if TYPE_CHECKING:
+    from runner.core.diff import Diff
 
 
 class PlainConsole(Console):
@@ -42,6 +45,19 @@ def print_line(text: str) -> None:
 def print_json(data: Any) -> None:
     """One JSON value on stdout."""
     print_line(json_text(data))
+
+
+def print_diff(diff: "Diff", as_json: bool) -> int:
+    """What differs, on stdout. Returns the exit code."""
+    if as_json:
+        print_json(diff.to_dict())
+        return 0
+    from runner.core.diff import lines  # few commands need it
+
+    styles = {"+": "green", "-": "red", "@": "cyan"}
+    for line in lines(diff):
+        out.print(Text(line, style=styles.get(line[:1], "")), soft_wrap=True)
+    return 0
 
 
 def print_whole(table: Table) -> None:

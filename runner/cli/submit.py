@@ -41,14 +41,14 @@ STILL_RUNNING = 124  #: what `timeout` exits with; the run itself has no exit co
 @options.text(
     "--each",
     metavar="FILE",
-    help="One run for each line of FILE, a JSON object of inputs; results as JSON lines. - reads stdin.",
+    help="Start one run per line of FILE, a JSON object of inputs. Prints results as JSON lines. - reads stdin.",
 )
 @click.option(
     "--at-once",
     type=options.Count(min=1),
     default=AT_ONCE,
     metavar="N",
-    help=f"With --each: how many of the runs are active at once ({AT_ONCE}).",
+    help=f"With --each: how many runs are active at once ({AT_ONCE}).",
 )
 @options.text(
     "--id",
@@ -74,7 +74,7 @@ STILL_RUNNING = 124  #: what `timeout` exits with; the run itself has no exit co
     help="The largest bundle to pack (RUNNER_BUNDLE_LIMIT).",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be packed and what is left out; store nothing.")
-@click.option("--demo", is_flag=True, help="Use built-in scripted answers instead of a model: to try it without a key.")
+@click.option("--demo", is_flag=True, help="Try it without a key: scripted answers replace the model.")
 @click.option("--offline", is_flag=True, help="Use a very small model on the worker's machine (extra: offline).")
 @options.queue
 @options.redis_url

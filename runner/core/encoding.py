@@ -76,7 +76,7 @@ _LEAF_KINDS = {of: kind for kind, (of, _) in _LEAVES.items()}
 _AROUND_KINDS = {of: kind for kind, (of, _) in _AROUND.items()}
 
 
-class NotCarried(TypeError):
+class NotSerializable(TypeError):
     """No JSON makes this value again: what it is, and what to do."""
 
     def __init__(
@@ -93,12 +93,12 @@ def is_class_of_values(of: object) -> bool:
 
 
 def encode(value: Any, name_of: NameOf) -> tuple[Any, list[Entry]]:
-    """The value as JSON, and where in it are which types that JSON does not know. Raises `NotCarried`."""
+    """The value as JSON, and where in it are which types that JSON does not know. Raises `NotSerializable`."""
     entries: list[Entry] = []
     try:
         return _Encoder(name_of, entries).walk(value, ()), entries
     except RecursionError:
-        raise NotCarried("something that is nested too deeply, or contains itself") from None
+        raise NotSerializable("something that is nested too deeply, or contains itself") from None
 
 
 def decode(data: Any, entries: Iterable[Entry], find: Find) -> Any:
@@ -117,7 +117,7 @@ def decode(data: Any, entries: Iterable[Entry], find: Find) -> Any:
     return whole[0]
 
 
-def carried_over(entries: Iterable[Entry], before: Any, after: Any) -> list[Entry]:
+def types_after_edit(entries: Iterable[Entry], before: Any, after: Any) -> list[Entry]:
     """Of the entries for some data, those that hold for what a person made of it. Raises `BadInput`.
 
     A type stays where JSON of the same kind stands where it stood; what does not fit it is refused.
@@ -173,7 +173,7 @@ class _Encoder:
             return self._of_class(value, path)
         if isinstance(value, _SCALARS):  # of numpy's, say
             return next(self.walk(base(value), path) for base in _SCALARS if isinstance(value, base))
-        raise NotCarried(f"{_article(of)}{_where(path)}")
+        raise NotSerializable(f"{_article(of)}{_where(path)}")
 
     def _is(self, path: Path, kind: str, data: Any, *more: Any) -> Any:
         self._entries.append([list(path), kind, *more])
@@ -195,7 +195,7 @@ class _Encoder:
                 [name] = _shown({key: None})
                 other.append([name, inner, entries])
             if name in found:
-                raise NotCarried(
+                raise NotSerializable(
                     f"a dict with the keys {key!r} and {name!r}, which are the same key in JSON{_where(path)}"
                 )
             found[name] = one if type(one) in _PLAIN else self.walk(one, (*path, name))
@@ -206,7 +206,7 @@ class _Encoder:
         factory = getattr(value, "default_factory", None)
         made_by = next((name for name, known in _FACTORIES.items() if known is factory), None)
         if of.__module__ != "collections" or made_by is None:
-            raise NotCarried(f"{_article(of)}{_where(path)}")
+            raise NotSerializable(f"{_article(of)}{_where(path)}")
         return self._is(path, of.__name__, self._of_dict(value, path), made_by)
 
     def _leaf(self, value: Any, path: Path, kind: str) -> Any:
@@ -218,7 +218,7 @@ class _Encoder:
         if called := _own_name(getattr(value, "tzinfo", None)):
             more = ["", getattr(value, "fold", 0), called]
         if not same(_made(shown, kind, more, lambda _: None), value):
-            raise NotCarried(f"{_article(type(value))}{_where(path)} that its text {shown!r} does not restore")
+            raise NotSerializable(f"{_article(type(value))}{_where(path)} that its text {shown!r} does not restore")
         return self._is(path, kind, shown, *more)
 
     def _bytes(self, value: bytes | bytearray, path: Path, kind: str) -> str:
@@ -231,7 +231,7 @@ class _Encoder:
         of: Any = type(value)
         name = self._name_of(of)
         if name is None:
-            raise NotCarried(
+            raise NotSerializable(
                 f"{_article(of)}{_where(path)}, a class that is not in its file",
                 f"import it at the top, or annotate the function: -> {of.__name__}",
             )
@@ -245,13 +245,15 @@ class _Encoder:
             fields = {name: getattr(value, name) for name in names if hasattr(value, name)}
         more_than_that = sorted(getattr(value, "__dict__", {}).keys() - set(fields if fields is not value else ()))
         if more_than_that:
-            raise NotCarried(f"{_article(of)}{_where(path)} with {more_than_that[0]!r}, which is not one of its fields")
+            raise NotSerializable(
+                f"{_article(of)}{_where(path)} with {more_than_that[0]!r}, which is not one of its fields"
+            )
         try:
             again = same(_instance(of, fields, []), value)
         except (KeyError, TypeError):  # it lacks a field, or is a dict, a text or an exception as well
             again = False
         if not again:
-            raise NotCarried(f"{_article(of)}{_where(path)} that its fields do not restore")
+            raise NotSerializable(f"{_article(of)}{_where(path)} that its fields do not restore")
         data = self._of_list(value, path) if fields is value else self._of_dict(fields, path)
         return self._is(path, "class", data, name)
 
@@ -289,7 +291,9 @@ class _Encoder:
     def _of_fields(self, value: BaseModel, path: Path, name: str, data: Any) -> Any:
         state = _parts_of(value)
         if state is None:
-            raise NotCarried(f"{_article(type(value))}{_where(path)} with an attribute that is not one of its fields")
+            raise NotSerializable(
+                f"{_article(type(value))}{_where(path)} with an attribute that is not one of its fields"
+            )
         parts = [values if values is None else self._apart(values, path) for values in state]
         shown = data if data is not None or parts[0] is None else parts[0][0]
         return self._is(path, "fields", shown, name, sorted(value.model_fields_set), *parts)

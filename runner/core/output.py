@@ -12,7 +12,7 @@ from pydantic_core import PydanticSerializationError, to_json, to_jsonable_pytho
 
 from runner.core import encoding
 from runner.core.class_names import Names
-from runner.core.encoding import NotCarried
+from runner.core.encoding import NotSerializable
 from runner.core.errors import BadInput, TaskError
 from runner.core.inputs import MOST_NESTED, nested_too_deep
 
@@ -24,17 +24,17 @@ _LARGE = 1 << 18  #: from here on, packing well takes too long
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class ValueTypes:
     """What a record says of a value: ``{"types": entries}``, and its ``json`` where that is not the output's own."""
 
     record: Mapping[str, Any]
     names: Names | None = field(default=None, compare=False)
 
-    def __deepcopy__(self, memo: Any) -> "Carried":
+    def __deepcopy__(self, memo: Any) -> "ValueTypes":
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Carried, (self.record,)
+        return ValueTypes, (self.record,)
 
 
 class TaskOutput(BaseModel):
@@ -53,7 +53,7 @@ class TaskOutput(BaseModel):
     pydantic: Any = Field(default=None, exclude=True)
     agent: str = ""
 
-    _carried: Carried | None = PrivateAttr(default=None)
+    _value_types: ValueTypes | None = PrivateAttr(default=None)
 
     @property
     def value(self) -> Any:
@@ -61,10 +61,10 @@ class TaskOutput(BaseModel):
 
         Raises `BadInput` where an edit does not fit, or the code does not name a class any more.
         """
-        if self._carried is None:
+        if self._value_types is None:
             plain = self.raw if self.json_dict is None else self.json_dict
             return plain if self.pydantic is None else self.pydantic
-        record, names = self._carried.record, self._carried.names
+        record, names = self._value_types.record, self._value_types.names
         data = _base(self.raw, self.json_dict, record)
         try:
             return encoding.decode(data, record.get("types", ()), names.find if names is not None else lambda _: None)
@@ -142,7 +142,7 @@ def _from_other(value: Any) -> tuple[str, Any]:
     return text, data if isinstance(data, dict | list) else None
 
 
-def carry(key: str, value: Any, names: Callable[[], Names]) -> TaskOutput:
+def typed_output(key: str, value: Any, names: Callable[[], Names]) -> TaskOutput:
     """What task ``key`` returned, ready to be stored: its text, its JSON, and what that JSON does not say of its type.
 
     ``names`` gives those of the code at hand, for what is no text. Raises `TaskError` where nothing that is stored
@@ -153,7 +153,7 @@ def carry(key: str, value: Any, names: Callable[[], Names]) -> TaskOutput:
     known = names()
     try:
         data, entries = encoding.encode(value.value if isinstance(value, TaskOutput) else value, known.name_of)
-    except NotCarried as error:
+    except NotSerializable as error:
         raise TaskError(f"task {key!r} returned {error}") from None
     output = TaskOutput(name=key)
     if isinstance(value, TaskOutput):
@@ -167,7 +167,7 @@ def carry(key: str, value: Any, names: Callable[[], Names]) -> TaskOutput:
     ):
         record["json"] = data
     if record:
-        output._carried = Carried(record, known)
+        output._value_types = ValueTypes(record, known)
     return output
 
 
@@ -204,7 +204,7 @@ def revised(key: str, before: Mapping[str, Any], edit: Any) -> dict[str, Any]:
     if was is None and data is None and isinstance(edit, str):
         return stored(edit, None)
     try:
-        entries = encoding.carried_over(record.get("types", ()), was, now)
+        entries = encoding.types_after_edit(record.get("types", ()), was, now)
     except BadInput as error:
         raise BadInput(f"the output of task {key!r} is of another type: {error}") from None
     after = stored(*from_value(now)) if raw == was else stored(json.dumps(now, ensure_ascii=False), _container(now))
@@ -216,10 +216,10 @@ def revised(key: str, before: Mapping[str, Any], edit: Any) -> dict[str, Any]:
 
 def edited(key: str, before: TaskOutput, edit: Any) -> TaskOutput:
     """An output with a person's edit in the place of its value, as `revised` makes it. Raises `BadInput`."""
-    names = before._carried.names if before._carried is not None else None
+    names = before._value_types.names if before._value_types is not None else None
     now = from_record(revised(key, record(before), edit), names)
     found = before.model_copy(update={"raw": now.raw, "json_dict": now.json_dict, "pydantic": None})
-    found._carried = now._carried
+    found._value_types = now._value_types
     return found
 
 
@@ -290,8 +290,8 @@ def to_text(record: Mapping[str, Any]) -> str:
 
 def record(output: TaskOutput) -> dict[str, Any]:
     """An output as it is stored, with what there is to its value."""
-    found, carried = stored(output.raw, output.json_dict), _carried(output)
-    return found if carried is None else {**found, _VALUE: dict(carried.record)}
+    found, types = stored(output.raw, output.json_dict), _value_types_of(output)
+    return found if types is None else {**found, _VALUE: dict(types.record)}
 
 
 def from_record(stored: Mapping[str, Any], names: Names | None = None, **about: Any) -> TaskOutput:
@@ -299,27 +299,27 @@ def from_record(stored: Mapping[str, Any], names: Names | None = None, **about: 
     raw, data = load(stored)
     found = TaskOutput(raw=raw, json_dict=data, **about)
     if _VALUE in stored:
-        found._carried = Carried(stored[_VALUE], names)
+        found._value_types = ValueTypes(stored[_VALUE], names)
     return found
 
 
 def plain(output: TaskOutput) -> TaskOutput:
     """The output, its value what its JSON or its model says."""
-    output._carried = None
+    output._value_types = None
     return output
 
 
 def named(output: TaskOutput, names: Callable[[], Names]) -> TaskOutput:
     """The output, its value of classes that this code names: ``names`` gives them."""
-    if (carried := _carried(output)) is not None:
-        output._carried = replace(carried, names=names())
+    if (types := _value_types_of(output)) is not None:
+        output._value_types = replace(types, names=names())
     return output
 
 
-def _carried(output: TaskOutput) -> Carried | None:
+def _value_types_of(output: TaskOutput) -> ValueTypes | None:
     """Not by the way of pydantic, which takes two calls, and raises and catches an error in them."""
     private = output.__pydantic_private__
-    found: Carried | None = private["_carried"] if private is not None else None
+    found: ValueTypes | None = private["_value_types"] if private is not None else None
     return found
 
 

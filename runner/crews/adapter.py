@@ -344,7 +344,7 @@ def _as_output(
 
 def _as_declared(key: str, task: Task, value: Any) -> TaskOutput:
     """Text that is to be a model is read as one; what does not fit fails the task with the field's name."""
-    output, model = outputs.carry(key, value, task.names), task.output_model()
+    output, model = outputs.typed_output(key, value, task.names), task.output_model()
     if model is None:
         return output
     raw, data = output.raw, output.json_dict

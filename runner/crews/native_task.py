@@ -148,9 +148,9 @@ def _replaced(task: Task, output: TaskOutput, result: Any) -> TaskOutput:
     if result is None or result is output:
         return output
     model = task.output_model()
-    now = outputs.carry(output.name or "", result, task.names)
+    now = outputs.typed_output(output.name or "", result, task.names)
     replaced = output.model_copy(update={"raw": now.raw, "json_dict": now.json_dict, "pydantic": None})
-    replaced._carried = now._carried if model is None else None
+    replaced._value_types = now._value_types if model is None else None
     raw, data = now.raw, now.json_dict
     if model is not None:
         replaced.pydantic = model.model_validate(data) if data is not None else model.model_validate_json(raw)

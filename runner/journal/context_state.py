@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from runner.core import encoding
-from runner.core.encoding import NotCarried
+from runner.core.encoding import NotSerializable
 
 Change = list[Any]
 """``[path, kind, ...]``: where from the root, and what of it is another; JSON."""
@@ -52,7 +52,7 @@ class Snapshot:
         self._see(root, [])
 
     def changes(self, now: "Snapshot") -> list[Change]:
-        """What is different now. Raises `NotCarried` where that cannot be put back by what JSON says."""
+        """What is different now. Raises `NotSerializable` where that cannot be put back by what JSON says."""
         found = []
         new: set[int] = set()
         for key, thing in self.things.items():
@@ -60,7 +60,7 @@ class Snapshot:
             if after is None or after.inside == thing.inside:
                 continue
             if thing.kind not in _CHANGES or None in thing.path:
-                raise NotCarried(f"a change in a {type(thing.live).__qualname__}")
+                raise NotSerializable(f"a change in a {type(thing.live).__qualname__}")
             found.append([thing.path, thing.kind, *_CHANGES[thing.kind](thing, after, _Encoder(self, now, new))])
         return found
 
@@ -75,7 +75,7 @@ class Snapshot:
             items = list(value) if kind and type(value) is not bytearray else value
             try:
                 data: Any = encoding.encode(items, self._name_of)
-            except NotCarried:
+            except NotSerializable:
                 data, kind = _printed(value), _HANDLE
             if not kind:
                 return "=", type(value), json.dumps(data)
@@ -97,7 +97,7 @@ class Snapshot:
             return key
         try:
             return encoding.encode(key, self._name_of)
-        except NotCarried:
+        except NotSerializable:
             return None  # nothing can be said of what is there
 
 
@@ -123,11 +123,11 @@ class _Encoder:
             if what in self._before.things:
                 path = self._before.things[what].path
                 if None in path:
-                    raise NotCarried("what stands under a key that is no value")
+                    raise NotSerializable("what stands under a key that is no value")
                 return ["@", path]
             for one in self._under(what):
                 if one in self._before.things or one in self._new:
-                    raise NotCarried("an object that stands in two places")
+                    raise NotSerializable("an object that stands in two places")
                 self._new.add(one)
         return ["=", *encoding.encode(live, self._before._name_of)]
 
@@ -143,7 +143,7 @@ def _changed_keys(before: _Thing, after: _Thing, encoder: _Encoder) -> list[Any]
     was, now, live = before.inside, after.inside, _parts_of(after.live, after.kind)
     kept = [key for key in now if key in was]
     if before.kind == _DICT and kept != [key for key in was if key in now]:
-        raise NotCarried("a dict in another order")
+        raise NotSerializable("a dict in another order")
     given = [[encoder.key(key), encoder.value(one, live[key])] for key, one in now.items() if was.get(key) != one]
     return [given, [encoder.key(key) for key in was if key not in now]]
 

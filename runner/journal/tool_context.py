@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from runner.core import encoding
-from runner.core.encoding import NotCarried
+from runner.core.encoding import NotSerializable
 from runner.core.errors import BadInput
 from runner.journal import context_state
 from runner.journal.context_state import Snapshot
@@ -119,7 +119,7 @@ class TaskContexts:
                 together.end(now)
         try:
             changes = _changes(lent.before, now)
-        except NotCarried as error:
+        except NotSerializable as error:
             if together is None:
                 return error
             changes = [None]
@@ -132,7 +132,7 @@ class TaskContexts:
                 return
         try:
             changes = _changes(together.before, together.after)
-        except NotCarried:
+        except NotSerializable:
             return
         self._journal.set_marker(_marker(together.name), changes)
 
@@ -150,7 +150,7 @@ class LentContext:
     def abandon(self) -> None:
         """It is over, and not recorded."""
         if not self._is_over:
-            with contextlib.suppress(NotCarried):
+            with contextlib.suppress(NotSerializable):
                 self.end(is_kept=False)
 
     def recorded(self) -> None:
@@ -159,7 +159,7 @@ class LentContext:
             self._contexts._recorded(one)
 
     def end(self, *, is_kept: bool) -> list[Any]:
-        """It is over: what it changed, as `restore` takes it. Raises `NotCarried`.
+        """It is over: what it changed, as `restore` takes it. Raises `NotSerializable`.
 
         Not ``is_kept``: it cannot be replayed, nor can what others changed beside it.
         """
@@ -167,7 +167,7 @@ class LentContext:
         with contextlib.suppress(ValueError):  # a coroutine that is thrown away ends elsewhere
             _within.reset(self._token)
         found = [self._contexts._end(one) for one in self._lent]
-        failed = next((one for one in found if isinstance(one, NotCarried)), None)
+        failed = next((one for one in found if isinstance(one, NotSerializable)), None)
         if failed is not None or not is_kept:
             for one in self._lent:
                 if one.together is not None:
@@ -240,7 +240,7 @@ def _seen(thing: Any, name_of: encoding.NameOf, without: Collection[str]) -> Sna
 
 def _changes(before: Snapshot | None, now: Snapshot | None) -> list[Any]:
     if before is None or now is None:
-        raise NotCarried("something that is nested too deeply")
+        raise NotSerializable("something that is nested too deeply")
     return before.changes(now)
 
 

@@ -280,7 +280,7 @@ class _Use:
             _around.reset(token)
         try:
             lent = lending.end(is_kept="again" not in self.record)
-        except encoding.NotCarried:
+        except encoding.NotSerializable:
             self.record = {"again": True}
             return
         if any(lent):
@@ -290,7 +290,7 @@ class _Use:
         self._given = [value]
         try:
             data, types = encoding.encode(value, _name_of)
-        except encoding.NotCarried:
+        except encoding.NotSerializable:
             self.record = {"again": True}
         else:
             self.record = {"value": data, "types": types} if types else {"value": data}
@@ -302,7 +302,7 @@ class _Use:
         self._contexts.raised(error, self._recorded_as)
         try:
             about = encoding.encode(list(error.args), _name_of)
-        except encoding.NotCarried:
+        except encoding.NotSerializable:
             about = [], []
         self.record = {"raised": [_name_of(type(error)), str(error), *about]}
 

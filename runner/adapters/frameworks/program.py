@@ -44,7 +44,7 @@ class ProgramAdapter(Adapter):
                 raise TaskError(f"{crew.name} ended with exit code {end.code}") from end
             found = None
         text = printed.getvalue().rstrip("\n")
-        output = outputs.carry(work.key, as_output(text if found is None else found), lambda: Names([]))
+        output = outputs.typed_output(work.key, as_output(text if found is None else found), lambda: Names([]))
         return outputs.to_text(outputs.record(output))
 
 

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from runner.core.diff import DONE, PENDING, Side, TaskSide
 from runner.core.errors import NotFound
-from runner.core.plan.branching import meant
+from runner.core.plan.branching import the_one
 
 SKIPPED = "skipped"  #: a conditional task whose condition said no
 
@@ -152,12 +152,4 @@ def find(source: Source, beginning: str | None) -> Checkpoint:
         if not complete:
             raise NotFound(f"{source.title} has no {'complete ' if found else ''}checkpoint")
         return newest(complete)
-    ids = set(meant([one.id for one in found], beginning))
-    matching = [one for one in found if one.id in ids]
-    if len(matching) == 1:
-        return matching[0]
-    if matching:
-        raise NotFound(f"{beginning} begins {len(matching)} checkpoints of {source.title}: give more characters of it")
-    raise NotFound(
-        f"{source.title} has no checkpoint {beginning}: `runner checkpoint list {source.where}` lists its checkpoints"
-    )
+    return the_one(found, beginning, source.title, source.where)

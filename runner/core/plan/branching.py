@@ -13,14 +13,25 @@ import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from runner.core.errors import BadInput
+from runner.core.errors import BadInput, NotFound
 from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.dependencies import EVERYTHING, NOTHING, ReadSet
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@-]*(/[A-Za-z0-9_][A-Za-z0-9_.+@-]*)*")
 LONGEST_NAME = 120
+
+
+class Identified(Protocol):
+    """Anything with an id."""
+
+    @property
+    def id(self) -> str:
+        """It."""
+
+
+C = TypeVar("C", bound=Identified)
 
 
 class Done(NamedTuple):
@@ -103,6 +114,21 @@ def meant(ids: Iterable[str], beginning: str) -> list[str]:
     known = list(dict.fromkeys(ids))
     found = [one for one in known if one == beginning] or [one for one in known if one.startswith(beginning)]
     return found or [one for one in known if one.partition("_")[2].startswith(beginning)]
+
+
+def the_one(checkpoints: Iterable[C], beginning: str, of: str, listed: str) -> C:
+    """The checkpoint that is `meant`. Raises `NotFound` for none or several.
+
+    ``of`` says in words whose checkpoints these are, ``listed`` what a person types to list them.
+    """
+    every = list(checkpoints)
+    ids = set(meant([one.id for one in every], beginning))
+    found = [one for one in every if one.id in ids]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise NotFound(f"{beginning} begins {len(found)} checkpoints of {of}: give more characters of it")
+    raise NotFound(f"{of} has no checkpoint {beginning}: `runner checkpoint list {listed}` lists its checkpoints")
 
 
 def starts(plan: Plan, rerun: frozenset[str]) -> list[PlannedTask]:

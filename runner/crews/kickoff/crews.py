@@ -224,7 +224,7 @@ def as_edited(key: str, before: TaskOutput | None, now: TaskOutput) -> TaskOutpu
         return outputs.plain(now.model_copy(update={"raw": raw, "json_dict": data}))
     if before is None or same(before, now):
         return now
-    if before._carried is None and now.raw != before.raw and now.json_dict != before.json_dict:
+    if before._value_types is None and now.raw != before.raw and now.json_dict != before.json_dict:
         return now
     return outputs.edited(key, before, now.raw if now.json_dict == before.json_dict else now.json_dict)
 

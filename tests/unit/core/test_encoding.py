@@ -220,18 +220,18 @@ def test_what_a_deque_holds_and_which_hour_it_was_are_compared() -> None:
 
 def test_an_edited_time_has_no_fold_of_the_other() -> None:
     data, entries = encoding.encode(datetime.datetime(2026, 1, 2, fold=1), NAMES.name_of)
-    kept = encoding.carried_over(entries, data, "2026-01-03T00:00:00")
+    kept = encoding.types_after_edit(entries, data, "2026-01-03T00:00:00")
     assert encoding.decode("2026-01-03T00:00:00", kept, NAMES.find) == datetime.datetime(2026, 1, 3)
     assert encoding.decode("2026-01-03T00:00:00", kept, NAMES.find).fold == 0
-    assert encoding.carried_over(entries, data, data) == entries
+    assert encoding.types_after_edit(entries, data, data) == entries
 
 
 def test_an_edited_deque_loses_nothing_unseen() -> None:
     data, entries = encoding.encode(collections.deque([1], maxlen=2), NAMES.name_of)
-    kept = encoding.carried_over(entries, data, [2, 3])
+    kept = encoding.types_after_edit(entries, data, [2, 3])
     assert encoding.same(encoding.decode([2, 3], kept, NAMES.find), collections.deque([2, 3], maxlen=2))
     with pytest.raises(BadInput, match=r"^there is no deque in \[2, 3, 4\]: it holds at most 2"):
-        encoding.carried_over(entries, data, [2, 3, 4])
+        encoding.types_after_edit(entries, data, [2, 3, 4])
 
 
 def test_a_number_that_is_none_comes_back() -> None:
@@ -351,7 +351,7 @@ THINGS = st.recursive(
 def test_what_is_returned_is_what_comes_or_is_refused(value: Any) -> None:
     before = described(value)
     try:
-        output = outputs.carry("a", value, lambda: NAMES)
+        output = outputs.typed_output("a", value, lambda: NAMES)
     except TaskError as refused:
         said = str(refused)
     else:
@@ -395,7 +395,7 @@ def test_what_is_returned_is_what_comes_or_is_refused(value: Any) -> None:
     ],
 )
 def test_what_no_json_makes_again_is_refused(value: Any, says: str) -> None:
-    with pytest.raises(encoding.NotCarried, match=says):
+    with pytest.raises(encoding.NotSerializable, match=says):
         encoding.encode(value, NAMES.name_of)
 
 
@@ -447,9 +447,9 @@ def test_outputs_of_before_are_read_and_ours_are_by_those_who_know_no_types() ->
     for record, value in old:
         assert outputs.from_record(record).value == value
     for value, known in [(42, ("42", None)), ((1, 2), ("[1, 2]", [1, 2])), (NOON.date(), ('"2026-01-02"', None))]:
-        assert outputs.load(outputs.record(outputs.carry("a", value, lambda: NAMES))) == known
+        assert outputs.load(outputs.record(outputs.typed_output("a", value, lambda: NAMES))) == known
 
 
 @pytest.mark.parametrize("value", ["text", "", [1, "a"], {"a": {"b": None}}])
 def test_what_json_knows_costs_nothing_more(value: Any) -> None:
-    assert "value" not in outputs.record(outputs.carry("a", value, lambda: NAMES))
+    assert "value" not in outputs.record(outputs.typed_output("a", value, lambda: NAMES))

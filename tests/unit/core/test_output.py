@@ -19,7 +19,7 @@ NAMES = Names([], [Report])
 
 
 def stored(value: Any) -> dict[str, Any]:
-    return output.record(output.carry("t", value, lambda: NAMES))
+    return output.record(output.typed_output("t", value, lambda: NAMES))
 
 
 def edited(value: Any, edit: Any) -> Any:
@@ -56,7 +56,7 @@ def test_what_is_neither_is_refused_with_what_to_return(value: Any, says: str) -
 
 def test_what_cannot_come_back_fails_its_task() -> None:
     with pytest.raises(TaskError, match=r"^task 't' returned "):
-        output.carry("t", object(), lambda: NAMES)
+        output.typed_output("t", object(), lambda: NAMES)
 
 
 def test_an_output_is_asked_by_key_only_where_it_is_json() -> None:
