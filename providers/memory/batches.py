@@ -18,10 +18,7 @@ class MemoryBatches:
 
     @atomic
     def create(self, batch: str, plan: Plan, fields: dict[str, str], runs: Sequence[NewRun]) -> list[str]:
-        """Accept runs of one plan, all of them or none; ``fields`` are what they share.
-
-        Returns for each "created", "exists", or "taken" where its id is another run's; or ["no bundle"] for all.
-        """
+        """Accept runs of one plan. See `runner.engine.ports.Batches.create`."""
         if not self._memory.has_code(fields["bundle"]):
             return ["no bundle"]
         answers = []

@@ -74,10 +74,7 @@ class MemoryRuns(Reader):
 
     @atomic
     def cancel(self, run_id: str, reason: str, branch: str | None = None) -> str:
-        """Cancel every branch that runs or waits, or the named one alone.
-
-        Returns "running" or "waiting" if something was stopped; else how the run, or the branch, stands, or "gone".
-        """
+        """Cancel a run, or one branch. See `runner.engine.ports.Runs.cancel`."""
         run = self._memory.run(run_id)
         if run is None or (branch and branch not in run.branches):
             return "gone"
@@ -100,11 +97,7 @@ class MemoryRuns(Reader):
 
     @atomic
     def answer(self, run_id: str, branch: str, question: Question, text: str) -> str:
-        """Give the answer, as it is to stand in the journal.
-
-        Returns "answered", or why not: "gone", "not asked", "changed" (it is another question by now) or the branch's
-        status, if that is over.
-        """
+        """Answer a question. See `runner.engine.ports.Runs.answer`."""
         run = self._memory.run(run_id)
         if run is None or branch not in run.branches:
             return "gone"
@@ -138,12 +131,7 @@ class MemoryRuns(Reader):
         plan: Plan | None,
         pending: Sequence[PlannedTask] | None = None,
     ) -> str:
-        """Resume a run: on ``branch`` as it stands, or on a new ``branch`` from checkpoint ``start``.
-
-        ``plan`` is a new one, where the code changed; ``pending`` are the tasks to run where the plan grows. Returns
-        "resumed", "changed" (another client moved it), "taken",
-        "busy" (the code changed while some branch runs) or "no bundle". Raises `Conflict` if all is done.
-        """
+        """Resume a run. See `runner.engine.ports.Runs.resume`."""
         there, old = self._run(run.id), self._run(run.id).plan
         new = plan or old
         reruns = {

@@ -66,12 +66,9 @@ class MemoryWorkers:
         dead: bool = False,
         max_handovers: int = 0,
     ) -> list[str]:
-        """Take back a worker's claims (or one process's); returns the references handed back.
+        """Take back the claims of a worker, or of one process. See `runner.engine.ports.Workers.reap`.
 
-        ``out`` is what processes that died had said of their calls: those that never left are in no doubt. ``dead``
-        if they are known to have died, so that they have begun no step since. With ``max_handovers`` it
-        was asked to end: its tasks are handed over as when they are released. Where the worker registered again since
-        it was judged by what it said ``about`` itself, the judgement is void.
+        ``dead``: its processes are known to have died, so they have begun no step since.
         """
         found = self._memory.workers.get(worker)
         if only_lapsed and found is not None and found.lapses_at > self._memory.now():
@@ -154,11 +151,7 @@ class MemoryWorkers:
 
     @atomic
     def redeliver(self, older_ms: int, limit: int = 100, depth: Callable[[str], int | None] | None = None) -> int:
-        """Send again the unclaimed jobs whose queue is empty; returns how many.
-
-        ``depth`` tells how many messages wait in a queue of another broker, or None where it cannot; then they are
-        sent. Each copy that another broker did not need doubles the time to the next.
-        """
+        """Send again jobs that were never claimed. See `runner.engine.ports.Workers.redeliver`."""
         at, sent = self._memory.now(), 0
         empty = {queue for queue, waiting in self._memory.queues.items() if not waiting}
         for place in self._oldest(self._memory.queued, at - older_ms, limit):

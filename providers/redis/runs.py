@@ -299,7 +299,7 @@ class Runs:
     # -- steering
 
     def answer(self, run_id: str, branch: str, question: Question, text: str) -> str:
-        """Give the answer, as it is to stand in the journal. Returns "answered", or why not (see ``answer.lua``)."""
+        """Answer a question. See `runner.engine.ports.Runs.answer`."""
         key = keys.branch_key(run_id, branch, self.home)
         return str(
             scripts.load("answer")(
@@ -317,10 +317,7 @@ class Runs:
         )
 
     def cancel(self, run_id: str, reason: str, branch: str | None = None) -> str:
-        """Cancel every branch that runs or waits, or the named one alone.
-
-        Returns "running" or "waiting" if something was stopped; else how the run, or the branch, stands, or "gone".
-        """
+        """Cancel a run, or one branch. See `runner.engine.ports.Runs.cancel`."""
         return str(
             scripts.load("cancel")(
                 self.client,
@@ -354,12 +351,7 @@ class Runs:
         plan: Plan | None,
         pending: Sequence[PlannedTask] | None = None,
     ) -> str:
-        """Resume a run: on ``branch`` as it stands, or on a new ``branch`` from checkpoint ``start``.
-
-        ``plan`` is a new one, where the code changed; ``pending`` are the tasks to run where the plan grows. Returns
-        "resumed", "changed" (another client moved it), "taken",
-        "busy" (the code changed while some branch runs) or "no bundle". Raises `Conflict` if all is done.
-        """
+        """Resume a run. See `runner.engine.ports.Runs.resume`."""
         old = self.plan(run.id)
         new = plan or old
         lines = self.branches(run.id)

@@ -31,8 +31,7 @@ class WorkerInfo:
     @property
     def fields(self) -> dict[str, Any]:
         """What it says of itself."""
-        found: dict[str, Any] = json.loads(self.about) if self.about else {}
-        return found
+        return json.loads(self.about) if self.about else {}
 
     @property
     def reads(self) -> tuple[int, ...]:
@@ -80,14 +79,11 @@ class Workers:
         dead: bool = False,
         max_handovers: int = 0,
     ) -> list[str]:
-        """Take back a worker's claims (or one process's); returns the references handed back.
+        """Take back the claims of a worker, or of one process. See `runner.engine.ports.Workers.reap`.
 
         Many are taken back in parts: the messages of the first are sent before the last are looked at, and no other
-        client of the server waits for all of them. Who dies in between leaves the rest to who looks next.
-
-        ``out`` is what processes that died had said of their calls: those that never left are in no doubt. ``dead`` if
-        they are known to have died, so that they have begun no step since. With ``max_handovers`` it
-        was asked to end: its tasks are handed over as when they are released.
+        client of the server waits for all of them. Who dies in between leaves the rest to who looks next. ``dead``: its
+        processes are known to have died, so they have begun no step since.
         """
         script, back = scripts.load("reap"), list[str]()
         parts: list[list[str]] = [[]]
@@ -214,11 +210,7 @@ class Workers:
         return int(scripts.load("move_due")(self.client, home=self.home, due=self._key("due_key"), limit=limit))
 
     def redeliver(self, older_ms: int, limit: int = 100, depth: Callable[[str], int | None] | None = None) -> int:
-        """Send again the unclaimed jobs whose queue is empty; returns how many.
-
-        ``depth`` tells how many messages wait in a queue of another broker, or None where it cannot;
-        then they are sent.
-        """
+        """Send again jobs that were never claimed. See `runner.engine.ports.Workers.redeliver`."""
         script, depths = scripts.load("redeliver"), dict[str, int]()
         many: int = 0
         while True:

@@ -154,8 +154,7 @@ class _Tree:
         for field in ("body", "orelse", "finalbody"):
             block = getattr(outer, field, [])
             if statement in block:
-                following: list[ast.stmt] = block[block.index(statement) + 1 :]
-                return following
+                return block[block.index(statement) + 1 :]
         return []
 
 

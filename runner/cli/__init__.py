@@ -46,8 +46,7 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's own names
         """One of them."""
         if cmd_name not in VERBS:
-            found: click.Command | None = next((one.load() for one in entry_points(group=PLUGINS, name=cmd_name)), None)
-            return found
+            return next((one.load() for one in entry_points(group=PLUGINS, name=cmd_name)), None)
         module, about = VERBS[cmd_name]
         gc.disable()  # all of it stays: a sixth of the time to import it went into looking for cycles
         try:

@@ -319,8 +319,7 @@ def named(output: TaskOutput, names: Callable[[], Names]) -> TaskOutput:
 def _value_types_of(output: TaskOutput) -> ValueTypes | None:
     """Not by the way of pydantic, which takes two calls, and raises and catches an error in them."""
     private = output.__pydantic_private__
-    found: ValueTypes | None = private["_value_types"] if private is not None else None
-    return found
+    return private["_value_types"] if private is not None else None
 
 
 def load(stored: Mapping[str, Any]) -> tuple[str, Any]:

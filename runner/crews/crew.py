@@ -178,8 +178,7 @@ class Crew(BaseModel):
     def by_key(self) -> dict[str, Task]:
         """Tasks by key, as the adapter filed them."""
         private = self.__pydantic_private__  # the way of pydantic takes three calls, for each task several times
-        found: dict[str, Task] = private["_by_key"] if private is not None else {}
-        return found
+        return private["_by_key"] if private is not None else {}
 
     def file_keys(self) -> None:
         """Look again which task has which key: a copy of a crew has tasks of its own."""
@@ -208,8 +207,7 @@ class Crew(BaseModel):
         given = from_checkpoint is not None
         restored = engine.apply_checkpoint(self, from_checkpoint) if given else engine.take_up(self)
         if restored is None:
-            output: CrewOutput = engine.kickoff(self, inputs, input_files)
-            return output
+            return engine.kickoff(self, inputs, input_files)
         result: CrewOutput = restored.kickoff(inputs=inputs, input_files=input_files)
         for mine, done in zip(self.tasks, getattr(restored, "tasks", ()), strict=False):
             mine.output = done.output
@@ -226,10 +224,7 @@ class Crew(BaseModel):
         given = {"inputs": inputs, **_given(input_files, from_checkpoint)}
         if self.stream and not outermost.is_begun():
             return engine_of("streams").of_crew_async(partial(self.kickoff_async, **given))
-        output: CrewOutput = await engine_of("crews").in_thread(
-            self, partial(self.kickoff, **given), config=from_checkpoint
-        )
-        return output
+        return await engine_of("crews").in_thread(self, partial(self.kickoff, **given), config=from_checkpoint)
 
     akickoff = kickoff_async
 
@@ -248,8 +243,7 @@ class Crew(BaseModel):
         stop_if_read(None)
         if self.stream and not outermost.is_begun():
             return engine_of("streams").of_crew_async(partial(self.kickoff_for_each_async, inputs))
-        outputs: list[CrewOutput] = await engine_of("crews").kickoff_for_each_async(self, inputs)
-        return outputs
+        return await engine_of("crews").kickoff_for_each_async(self, inputs)
 
     akickoff_for_each = kickoff_for_each_async
 

@@ -200,10 +200,17 @@ class Runs(Protocol):
         """The questions that are not answered yet."""
 
     def answer(self, run_id: str, branch: str, question: Question, text: str) -> str:
-        """Answer it. Returns "answered", or why not."""
+        """Give the answer, as it is to stand in the journal.
+
+        Returns "answered", or why not: "gone", "not asked", "changed" (it is another question by now) or the branch's
+        status, if that is over.
+        """
 
     def cancel(self, run_id: str, reason: str, branch: str | None = None) -> str:
-        """Cancel what is live. Returns how it stood."""
+        """Cancel every branch that runs or waits, or the named one alone.
+
+        Returns "running" or "waiting" if something was stopped; else how the run, or the branch, stands, or "gone".
+        """
 
     def prune(self, run_id: str, branch: str, keep: int) -> int:
         """Keep the newest checkpoints. Returns how many went."""
@@ -218,14 +225,22 @@ class Runs(Protocol):
         plan: Plan | None,
         pending: Sequence[PlannedTask] | None = None,
     ) -> str:
-        """Resume a run. Returns "resumed", or why not."""
+        """Resume a run: on ``branch`` as it stands, or on a new ``branch`` from checkpoint ``start``.
+
+        ``plan`` is a new one, where the code changed; ``pending`` are the tasks to run where the plan grows. Returns
+        "resumed", "changed" (another client moved it), "taken", "busy" (the code changed while some
+        branch runs) or "no bundle". Raises `Conflict` if all is done.
+        """
 
 
 class Batches(Protocol):
     """Runs of one plan that are submitted together, as clients ask for them."""
 
     def create(self, batch: str, plan: Plan, fields: dict[str, str], runs: Sequence[NewRun]) -> list[str]:
-        """Accept all of them or none. Returns for each "created", "exists" or "taken"; or ["no bundle"]."""
+        """Accept runs of one plan, all of them or none; ``fields`` are what they share.
+
+        Returns for each "created", "exists", or "taken" where its id is another run's; or ["no bundle"] for all.
+        """
 
     def runs(self, batch: str, after: int = 0, limit: int = 500) -> list[tuple[int, str]]:
         """Its runs by their numbers, from the one that follows ``after``."""
@@ -260,7 +275,10 @@ class Workers(Protocol):
     ) -> list[str]:
         """Take back the claims of a dead worker, or of one process of it. Returns their references.
 
-        ``max_handovers``: it was asked to end, and so often in a row a task may be handed over without progress.
+        ``out`` is what processes that died had said of their calls: those that never left are in no doubt. With
+        ``max_handovers`` the worker was asked to end: its tasks are handed over as when they are released, so often in
+        a row without progress. Where it registered again since it was judged by what it said ``about`` itself, the
+        judgement is void.
         """
 
     def take_back(self, worker: str, claim: HeldClaim, *, reason: str, max_handovers: int) -> bool:
@@ -270,7 +288,11 @@ class Workers(Protocol):
         """Send the tasks whose next attempt has come."""
 
     def redeliver(self, older_ms: int, limit: int = 100, depth: Callable[[str], int | None] | None = None) -> int:
-        """Redeliver jobs that were never claimed."""
+        """Send again the unclaimed jobs whose queue is empty; returns how many.
+
+        ``depth`` tells how many messages wait in a queue of another broker, or None where it cannot; then they are
+        sent. Each copy that another broker did not need doubles the time to the next.
+        """
 
     def outbox(self, limit: int = 500) -> list[Job]:
         """Jobs of runs whose messages the store does not deliver itself, oldest first: for a `Broker`."""

@@ -47,8 +47,7 @@ class SQLiteFlowPersistence(FlowPersistence):
             row = connection.execute(
                 "SELECT state_json FROM flow_states WHERE flow_uuid = ? ORDER BY id DESC LIMIT 1", (flow_uuid,)
             ).fetchone()
-        found: dict[str, Any] | None = json.loads(row[0]) if row else None
-        return found
+        return json.loads(row[0]) if row else None
 
     def save_pending_feedback(
         self, flow_uuid: str, context: PendingFeedbackContext, state_data: Mapping[str, Any] | BaseModel
