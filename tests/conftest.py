@@ -74,11 +74,15 @@ def pytest_configure(config: pytest.Config) -> None:
         if "TMPDIR" not in os.environ and os.access(IN_MEMORY, os.W_OK):
             os.environ["TMPDIR"] = str(IN_MEMORY)
             tempfile.tempdir = None  # it is looked for again
+    elif (given := getattr(config, "workerinput", None)) and config.args == config.getini("testpaths"):
+        folders = [one for one in shares.parts(TESTS) if not pytest_ignore_collect(one, config)]
+        number = int(given["workerid"].removeprefix("gw"))
+        config.args[:] = map(str, shares.turned(folders, number % given["workercount"], given["workercount"]))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """The soak is run only when asked for; the quick loop does not even import what is not of it."""
-    if collection_path == SOAK and not config.getoption("soak"):
+    if collection_path.is_relative_to(SOAK) and not config.getoption("soak"):
         return True
     elsewhere = TESTS in collection_path.parents and not _is_of_the_quick(collection_path)
     return True if config.stash[_is_quick] and elsewhere else None
@@ -122,6 +126,8 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 @pytest.hookimpl(tryfirst=True)  # before -m looks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What stands in the quick folder is fast, unless it is marked as slow or has a server; in the soak's, soak."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: item.path)  # in whatever order they were read
     for path, of_file in itertools.groupby(items, lambda item: item.path):
         if path.is_relative_to(SOAK):
             for item in of_file:

@@ -66,12 +66,9 @@ class ForkServer:
         self._asked = {_kind(sys.executable, os.environ)}
 
     def popen(self, command: Sequence[Any], **options: Any) -> "subprocess.Popen[Any]":
-        """Start a command of ``runner``, a script, or code after ``-c``: forked, unless nothing like it came before.
-
-        Flower is not: people look for it by its name.
-        """
-        first, second, third = [*map(os.fspath, command[1:4]), "", "", ""][:3]
-        if ([first, second] == _COMMAND and third != "flower") or first == "-c" or first.endswith(".py"):
+        """Start a command of ``runner``, a script, or code after ``-c``: forked, unless nothing like it came before."""
+        first, second = [*map(os.fspath, command[1:3]), "", ""][:2]
+        if [first, second] == _COMMAND or first == "-c" or first.endswith(".py"):
             environment = options.get("env") or os.environ
             kind = _kind(command[0], environment)
             # What comes once is not worth a server.

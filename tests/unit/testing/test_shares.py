@@ -1,4 +1,4 @@
-"""The order in which a session's tests are done by several processes."""
+"""The order in which a session's tests are read, and done, by several processes."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ...support.shares import dealt
+from ...support.shares import dealt, parts, turned
 
 TESTS = Path("/tests")
 
@@ -47,3 +47,32 @@ def test_those_that_wait_for_an_environment_are_the_last_of_the_long_ones() -> N
     assert order == [
         "worker/tasks/a.py", "ops/a.py", "docs/a.py", "worker/adapters/a.py", "integration/a.py", "unit/a.py"
     ]  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, size in {
+        "docs/test_a.py": 10, "unit/core/test_a.py": 40, "unit/engine/test_a.py": 10, "unit/engine/more/test_b.py": 30,
+        "worker/conftest.py": 10, "worker/tasks/test_a.py": 100, "support/fleet.py": 50,
+    }.items():  # fmt: skip
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("#" * size)
+    return tmp_path
+
+
+def test_all_tests_are_in_one_part_each(folder: Path) -> None:
+    names = [str(part.relative_to(folder)) for part in parts(folder)]
+    assert names == ["docs", "unit/core", "unit/engine", "worker/tasks"]
+    (folder / "worker/test_of_all.py").touch()
+    assert parts(folder)[-1] == folder / "worker"
+    here = Path(__file__).parents[2]
+    found = [file for part in parts(here) for file in part.rglob("test_*.py")]
+    assert sorted(found) == sorted(here.rglob("test_*.py")), "no test file stands outside of a folder"
+
+
+@pytest.mark.parametrize(("processes", "begun"), [(1, [0]), (2, [0, 3]), (4, [0, 2, 3, 3])])
+def test_each_process_reads_all_and_begins_with_another_part(folder: Path, processes: int, begun: list[int]) -> None:
+    all_parts = parts(folder)
+    found = [turned(all_parts, number, processes) for number in range(processes)]
+    assert [all_parts.index(one[0]) for one in found] == begun
+    assert all(sorted(one) == all_parts for one in found)

@@ -1,7 +1,6 @@
 """Several servers, workers of all of them: one server is killed and comes back, a worker is killed for good."""
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from runner.client import Client, prepare
 from runner.client.partitions import PartitionedClient
 from runner.providers.redis.workers import Workers
 from runner.testing import Fleet, RedisServer
+from runner.testing import fleet as testing_fleet
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -111,7 +111,7 @@ def test_flowers_start_while_a_server_is_away(
         with (tmp_path / "said").open("w") as log:
             environment = fleet.environment(PYTHONUNBUFFERED="1")
             arguments = [sys.executable, "-m", "runner", *command]
-            process = subprocess.Popen(arguments, env=environment, stdout=log, stderr=log, start_new_session=True)
+            process = testing_fleet.launch(arguments, env=environment, stdout=log, stderr=log, start_new_session=True)
         try:
             said = (tmp_path / "said").read_text
             eventually(lambda: said().count("Flower at http://") == 1, within=60, why="that of the first starts")
