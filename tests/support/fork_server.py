@@ -2,7 +2,7 @@
 
 A worker started by itself is busy for a second or two importing; there are hundreds in these tests. What is started is
 a process like any other: of its own pid, environment, folder, files and signals; only what an interpreter reads as it
-starts (its options, ``PYTHON…`` variables, the locale) is the server's: there is one for each of those.
+starts (its options, most ``PYTHON…`` variables, the locale) is the server's: there is one for each of those.
 """
 
 import array
@@ -25,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -35,6 +36,9 @@ from typing import Any, NoReturn
 _READ_AT_START = ("PYTHON", "LC_", "LANG", "TZ", "LD_", "COVERAGE", "MALLOC")
 """How the names of variables begin that an interpreter, or the C library, reads as it starts."""
 
+_HEEDED = frozenset({"PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "TZ"})
+"""Of those, what a process heeds that is forked: see `_run`."""
+
 IMPORTED = "PYTHON_IMPORTED"
 """A variable of our own: what a server imports besides, for processes that have it."""
 
@@ -42,7 +46,9 @@ _COMMAND = ["-m", "runner"]
 
 
 def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name.startswith(_READ_AT_START)}
+    return {
+        name: value for name, value in environment.items() if name.startswith(_READ_AT_START) and name not in _HEEDED
+    }
 
 
 def _kind(python: str, environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -402,6 +408,8 @@ def _run(
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
     os.environ.clear()
     os.environ.update(environment)
+    sys.dont_write_bytecode = bool(environment.get("PYTHONDONTWRITEBYTECODE"))
+    time.tzset()
     sys.path[:] = path
     sys.argv = list(argv)
     logging.root.handlers.clear()

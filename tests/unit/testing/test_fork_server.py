@@ -91,6 +91,18 @@ def test_what_an_interpreter_reads_as_it_starts_is_its_own(forks, tmp_path):
     assert kinds == [(True, 0, True), (False, 0, False)]  # the second by a server, which was customized itself
 
 
+def test_what_it_can_heed_later_needs_no_server_of_its_own(forks):
+    code = "import sys, time; print(sys.dont_write_bytecode, time.tzname[0], sys.stdout.line_buffering)"
+    heeded = {"PYTHONDONTWRITEBYTECODE": "1", "TZ": "XYZ-7", "PYTHONUNBUFFERED": "1"}
+    others = {name: value for name, value in os.environ.items() if name not in heeded}
+    said = []
+    for environment in (others | {"TZ": "ABC1"}, others | heeded):
+        with forks.popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True) as process:
+            said.append(process.communicate(timeout=60)[0].split())
+        assert type(process) is not subprocess.Popen
+    assert said == [["False", "ABC", "False"], ["True", "XYZ", "True"]]
+
+
 def test_what_still_runs_ends_with_the_server():
     """A test session that is interrupted while it starts something has no name for that."""
     server = ForkServer()
