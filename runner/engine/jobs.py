@@ -2,6 +2,7 @@
 
 import contextlib
 import contextvars
+import errno
 import json
 import socket
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -41,6 +42,7 @@ from runner.journal.task_marks import Page
 from runner.modelserver import stubs
 
 ATTEMPTS_ELSEWHERE = 8  #: at a task, of which each failed of what its worker is: for about a minute, then its run fails
+USED_UP = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})  #: what a machine has no more of
 REGISTER_WAIT = 5.0  #: seconds that a job waits for its worker's lease
 
 P = ParamSpec("P")
@@ -403,11 +405,11 @@ def after_failure(error: BaseException, claim: Claim, loaded: Loaded | None) -> 
 
 
 def _is_of_the_worker(error: BaseException) -> bool:
-    """Whether it comes of this machine's disk, whatever was made of that, or of how this worker reads the crew."""
+    """Whether it comes of this machine, or of how this worker reads the crew, whatever was made of that."""
     seen: set[int] = set()
     one: BaseException | None = error
     while one is not None and id(one) not in seen:
-        if isinstance(one, DiskTrouble | UnknownTask):
+        if isinstance(one, DiskTrouble | UnknownTask) or (isinstance(one, OSError) and one.errno in USED_UP):
             return True
         seen.add(id(one))
         one = one.__cause__ or one.__context__

@@ -192,3 +192,37 @@ def test_where_all_workers_are_older_the_run_says_so(
     assert here.runs.get(run).error.startswith(
         "task 'before_kickoff': there is no task 'before_kickoff' in the crew here"
     )
+
+
+FULL = """
+    import errno
+
+    def write(what):
+        trace("write " + what)
+        if not Path({there!r}).exists():
+            try:
+                raise OSError(errno.{what}, "of this machine")
+            except OSError as error:
+                raise ValueError("what a library makes of it") from error
+        return "written"
+
+    def work(ctx):
+        ctx.step("before", trace, "before")
+        return ctx.step("write", write, "it")
+
+    crew = Crew(tasks=[Task(name="a", run=work)])
+    """
+
+
+@pytest.mark.parametrize("what", ["ENOSPC", "EDQUOT", "EMFILE", "ENFILE"])
+def test_code_that_finds_a_machine_used_up_is_tried_again(
+    here: InProcess, begun: Callable[..., str], done: Callable[[], list[str]], tmp_path: Path, what: str
+) -> None:
+    run = begun(FULL.format(there=str(tmp_path / "room"), what=what))
+    _, decision = here.step() or (None, None)
+    assert isinstance(decision, Retry)
+    assert "on worker host" in decision.reason
+    (tmp_path / "room").touch()
+    here.work()
+    assert here.texts(run) == {"a": "written"}
+    assert done() == ["before", "write it", "write it"]
