@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 from pydantic import BaseModel
 
-from runner.core.errors import InputRequired, Interrupted
+from runner.core.errors import Interrupted
 from runner.core.ledger import STEP, Counters
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.journal import Journal
@@ -36,9 +36,6 @@ class Recorder(OneByOne):
         self.asked.append("begin")
 
     def mark_sent(self, entry) -> None: ...
-
-    def place(self, step: str) -> str:
-        return step
 
     def drop_step(self, entry=STEP, *, intent_only=False) -> None:
         self.asked.append("drop")
@@ -416,39 +413,3 @@ def test_a_name_that_cannot_be_written_down_is_refused_before_anything_is_done(r
     with pytest.raises(ValueError, match=r"^the step name '.*' contains half of a surrogate pair"):
         step()
     assert (done, recorder.asked) == ([], [])
-
-
-def test_once_a_person_is_asked_what_was_begun_beside_that_is_recorded_and_nothing_more_begins(attempt, recorder):
-    """A program's branches that go on side by side: one asks, and its task stops with that."""
-    begun, asked = threading.Event(), threading.Event()
-
-    def long() -> str:
-        begun.set()
-        assert asked.wait(30)
-        return "whole"
-
-    def ask(step: Any) -> str:
-        return step.journal.answer("And now?", lambda place: recorder.recorded.get(place) and "go on")
-
-    def branch(step: Any) -> list[str]:
-        return [step("before", str, 1), step("long", long), step("after", str, 2)]
-
-    # Given a branch in the middle of a step, when another asks a person who has not answered
-    first = attempt()
-    first.journal.ends_when_asked = True
-    with ThreadPoolExecutor(1) as pool:
-        beside = pool.submit(branch, first)
-        assert begun.wait(30)
-        with pytest.raises(InputRequired, match="And now"):
-            ask(first)
-        asked.set()
-        with pytest.raises(InputRequired, match="And now"):
-            beside.result(30)
-    # Then its step is recorded, and the next was not begun
-    assert list(recorder.recorded.values()) == ['"1"', '"whole"']
-    assert recorder.asked == ["begin", "record"] * 2
-    # And where it is answered, it goes on from there
-    recorder.recorded[first.journal.step_of("And now?")] = '"go on"'
-    second = attempt()
-    assert (ask(second), branch(second)) == ("go on", ["1", "whole", "2"])
-    assert recorder.asked == ["begin", "record"] * 3
