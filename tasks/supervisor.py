@@ -72,6 +72,7 @@ class Supervisor:
         self._since_start = 0.0
         self._trouble = float("-inf")  # when the store was last away, or refused, or we were held up
         self._due = float("inf")  # when its next answer is to be here
+        self._ahead = 0.0  # by how much its clock is ahead of ours
         self._pause = WATCH
 
     @property
@@ -115,6 +116,7 @@ class Supervisor:
         self._server, client_id = self._workers.me()
         self._me = f"{self._name}|{self._server}:{client_id}"
         self._since_start = time.monotonic() - float(self._workers.client.info("server")["uptime_in_seconds"])
+        self._ahead = self._workers.now() / 1000 - time.monotonic()
         self._known, self._missing, self._table = [], set(), IntervalSchedule()
 
     def _answered(self, pause: float = 0.0) -> None:
@@ -203,6 +205,7 @@ class Supervisor:
         """A worker is dead, too, when its lease lapses: a machine that vanished or froze closes no socket."""
         now = self._workers.now()
         self._answered()
+        self._compare_clocks(now)
         gone = []
         for worker_id, lapses_at in self._workers.lapsed(now):
             worker = next((w for w in self._known if w.id == worker_id), WorkerInfo(worker_id, lapses_at, ""))
@@ -216,6 +219,17 @@ class Supervisor:
         self._workers.unblock(worker.id for worker, _ in gone)
         for worker, lease in gone:
             self._reap(worker, f"no heartbeat for {lease:g} s", only_lapsed=True)
+
+    def _compare_clocks(self, now: int) -> None:
+        """Where the store's clock was set forward, all leases seem to lapse, also of those who live.
+
+        So it is where this machine was suspended: its own clock stood still.
+        """
+        ahead = now / 1000 - time.monotonic()
+        if (by := ahead - self._ahead) > self._settings.lease / 2:
+            log.warning("the store's clock went forward by %.1f s; workers get a lease to show that they live", by)
+            self._trouble = time.monotonic()
+        self._ahead = ahead
 
     def _reap(self, worker: WorkerInfo, reason: str, *, about: str = "", only_lapsed: bool = False) -> None:
         file = _marks(worker)
