@@ -84,6 +84,7 @@ class Heartbeat(threading.Thread):
         self._stopped = threading.Event()
         self._stall = Stall(settings.stall)
         self._frozen_since: dict[int, float] = {}
+        self._deadlines = Deadlines()
         self._dropped: SeenTwice[HeldClaim] = SeenTwice()
         self._strays: SeenTwice[Performed] = SeenTwice()
         self._look_back = LookBack(worker)
@@ -177,9 +178,10 @@ class Heartbeat(threading.Thread):
             return
         self._take(answer)
         performed = task_marks.performed()
-        for claim in answer.claims:
+        hung = self._deadlines.passed(answer, HANG_GRACE + outage.seconds)
+        for claim in hung:
             if task_marks.performs(performed.get(claim.process), claim.ref, claim.token):
-                self._kill_if_hung(claim, answer.at)
+                self._kill_hung(claim)
         for pid in self._children():
             self._kill_if_frozen(pid)
         self._reap_childless(answer.claims)
@@ -297,9 +299,9 @@ class Heartbeat(threading.Thread):
         for process in {claim.process for claim in claims if claim.process.isdigit()} - alive:
             self._reap_process(int(process))
 
-    def _kill_if_hung(self, claim: HeldClaim, now: int) -> None:
+    def _kill_hung(self, claim: HeldClaim) -> None:
         """A task that outlives its timeout by so much does not hear us: its process goes."""
-        if claim.deadline and now > claim.deadline + (HANG_GRACE + outage.seconds) * 1000 and claim.process.isdigit():
+        if claim.process.isdigit():
             log.error("task %s is past its timeout and does not stop; killing process %s", claim.ref, claim.process)
             _kill(int(claim.process), signal.SIGKILL)
 
@@ -376,6 +378,23 @@ class Stall:
             return False
         self._since = now
         return True
+
+
+class Deadlines:
+    """When the claims of a worker have to be over: by its own clock, as the store's may be set."""
+
+    def __init__(self) -> None:
+        self._ends: dict[HeldClaim, float] = {}
+
+    def passed(self, answer: Beat, more: float) -> list[HeldClaim]:
+        """The claims in this answer that are past their deadline by so many seconds ``more``."""
+        now = time.monotonic()
+        self._ends = {
+            claim: self._ends.get(claim, now + (claim.deadline - answer.at) / 1000)
+            for claim in answer.claims
+            if claim.deadline
+        }
+        return [claim for claim, end in self._ends.items() if now > end + more]
 
 
 class SeenTwice(Generic[T]):

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from runner.core.settings import WorkerSettings
+from runner.providers.records import Beat, HeldClaim
 from runner.tasks import heartbeat
-from runner.tasks.heartbeat import Heartbeat
+from runner.tasks.heartbeat import Deadlines, Heartbeat
 
 
 class Poll:
@@ -76,3 +77,23 @@ def test_it_looks_for_a_child_that_starts(beating, waits):
     # Then the pool is looked at again soon, a few times, and not until the beat
     assert waits[:5] == [100] * 5
     assert len(waits) <= 7
+
+
+def test_a_deadline_is_that_of_the_workers_own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What hears no timeout is killed, and nothing else is, wherever the store's clock is set."""
+    now = [100.0]
+    monkeypatch.setattr(heartbeat, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    timed, other = HeldClaim("r|main|a", 1, "7", 1_000_000 + 30_000), HeldClaim("r|main|b", 2, "8", 0)
+    deadlines = Deadlines()
+
+    def passed(ahead: float) -> list[HeldClaim]:
+        at = int((900 + now[0] + ahead) * 1000)
+        return deadlines.passed(Beat(True, 0, at, (timed, other), 1), 10.0)
+
+    assert passed(0.0) == []
+    for ahead in (3600.0, -3600.0, 0.0):
+        assert passed(ahead) == []
+    now[0] += 39.0
+    assert passed(-3600.0) == []
+    now[0] += 2.0
+    assert passed(-3600.0) == [timed]
