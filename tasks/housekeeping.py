@@ -1,6 +1,6 @@
 """What crashes leave behind on a worker's machine is taken away: when a worker starts, and once a minute."""
 
-from runner.bundles import attempt_places, relative_paths, unpacked
+from runner.bundles import attempt_folders, relative_paths, unpacked
 from runner.bundles.run_dir import homes, sweep
 from runner.core.settings import cache_dir, cache_limit
 from runner.journal import task_marks
@@ -22,7 +22,7 @@ class Housekeeping(Rounds):
         """What is left here of bundles and folders, then what is of runs that the store no longer has."""
         unpacked.tidy(cache_dir() / "bundles", cache_limit())
         relative_paths.sweep(cache_dir())
-        attempt_places.sweep(cache_dir())
+        attempt_folders.sweep(cache_dir())
         tidy(client, self._url)
 
 

@@ -24,7 +24,7 @@ from runner.core.errors import LeadsOutside, TaskError, needed_on_disk
 from runner.core.safe_paths import remove_below, write_below
 
 if TYPE_CHECKING:
-    from runner.bundles.attempt_places import Place
+    from runner.bundles.attempt_folders import HeldFolder
 
 MOST = 16_000_000  #: bytes of new and changed files that are kept with a task
 
@@ -47,7 +47,7 @@ class Workdir:
 
     def __init__(
         self,
-        place: Callable[[], "Place"],
+        place: Callable[[], "HeldFolder"],
         begin: Callable[[], tuple[Path | None, Iterable[Files]]],
         keeps: Callable[[str], bool],
     ) -> None:

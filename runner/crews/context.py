@@ -27,7 +27,7 @@ from runner.core.private import Link, Linked
 from runner.engine.work import Work
 
 if TYPE_CHECKING:
-    from runner.journal.side_by_side import OnError, SideBySide
+    from runner.journal.step_map import OnError, StepMap
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -271,7 +271,7 @@ class TaskContext:
         """
         if inspect.iscoroutinefunction(fn):
             raise TypeError("ctx.map(fn, items) takes a plain function; for an async one: await ctx.amap(fn, items)")
-        steps = self._side_by_side(fn, items, at_once, name, on_error)
+        steps = self._step_map(fn, items, at_once, name, on_error)
         return steps().run() if _at_work.get() else self._context.copy().run(lambda: steps().run())
 
     async def amap(
@@ -286,13 +286,13 @@ class TaskContext:
         """The same as `map` for an async function, of which ``at_once`` calls are awaited side by side."""
         if not inspect.iscoroutinefunction(fn):
             raise TypeError("ctx.amap(fn, items) takes an async function; for a plain one: ctx.map(fn, items)")
-        steps = self._side_by_side(fn, items, at_once, name, on_error)
+        steps = self._step_map(fn, items, at_once, name, on_error)
         return await steps().arun()
 
-    def _side_by_side(
+    def _step_map(
         self, fn: Callable[..., Any], items: Iterable[Any], at_once: int, name: str, on_error: "OnError"
-    ) -> "Callable[[], SideBySide]":
-        from runner.journal.side_by_side import OnError, SideBySide
+    ) -> "Callable[[], StepMap]":
+        from runner.journal.step_map import OnError, StepMap
 
         called = name or getattr(fn, "__name__", "")
         if not called:
@@ -311,7 +311,7 @@ class TaskContext:
                 self.progress(ended, every, called)
 
         watch = None if self._work.watch is None else functools.partial(self._work.watch, called, fn)
-        return lambda: SideBySide(
+        return lambda: StepMap(
             self._work.journal, called, fn, items, at_once=at_once, on_error=on_error, watch=watch, report=report
         )
 

@@ -31,7 +31,7 @@ from runner.engine.ports import Store
 from runner.journal.journal import Journal
 
 if TYPE_CHECKING:
-    from runner.bundles.attempt_places import Place
+    from runner.bundles.attempt_folders import HeldFolder
 
 TOUCH_EVERY = 1.0  #: seconds: a bundle's folder says when it was last used, for who removes the others
 
@@ -221,7 +221,7 @@ class AttemptFolder:
     nothing else meanwhile."""
 
     def __init__(
-        self, claim: Claim, store: Store, code: CodeCache, place: Callable[[], "Place"], *, alone: bool = False
+        self, claim: Claim, store: Store, code: CodeCache, place: Callable[[], "HeldFolder"], *, alone: bool = False
     ) -> None:
         self._claim = claim
         self._code = code

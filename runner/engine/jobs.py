@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from runner.bundles import attempt_places, loader
+from runner.bundles import attempt_folders, loader
 from runner.bundles.run_dir import Home, homes
 from runner.core import fault_points, waiting
 from runner.core.clock import SYSTEM
@@ -227,7 +227,7 @@ class JobAttempt(Attempt):
         if jobs.waits is not None and adapters.is_disposable(claim.adapter):
             self.recorder = WaitsTold(task, jobs.waits)
         self._jobs, self._store = jobs, store
-        place = partial(attempt_places.take, store.id, jobs.cache, claim.job)
+        place = partial(attempt_folders.take, store.id, jobs.cache, claim.job)
         self._folder = AttemptFolder(claim, store, jobs.code, place, alone=jobs.is_alone)
         # Each task has a context of its own: Celery's pools leak context variables from one to the next.
         self._context, self._events = contextvars.Context(), TaskEvents(claim, task, cancel_scope)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from runner.bundles import task_files
-from runner.bundles.attempt_places import take
+from runner.bundles.attempt_folders import take
 from runner.bundles.task_files import TaskFiles, Workdir
 from runner.client.files import files_of, write_files
 from runner.core.errors import DiskTrouble, TaskError

@@ -21,7 +21,7 @@ from runner.core.ledger import STEP, Counters
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.journal import Journal
 from runner.journal.recorder import OneByOne
-from runner.journal.side_by_side import SideBySide
+from runner.journal.step_map import StepMap
 
 
 class Recorder(OneByOne):
@@ -408,7 +408,7 @@ def test_steps_from_many_threads(attempt, recorder):
 def test_a_name_that_cannot_be_written_down_is_refused_before_anything_is_done(recorder, side_by_side, name):
     done = []
     journal = Journal({}, recorder, CancelScope())
-    several = SideBySide(journal, name, done.append, [1, 2], at_once=2, on_error="first")
+    several = StepMap(journal, name, done.append, [1, 2], at_once=2, on_error="first")
     step = several.run if side_by_side else functools.partial(journal.step, name, done.append, (1,), {})
     with pytest.raises(ValueError, match=r"^the step name '.*' contains half of a surrogate pair"):
         step()

@@ -10,7 +10,7 @@ from runner.core.errors import ClaimLost, Interrupted
 from runner.core.ledger import STEP
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.journal import Journal
-from runner.journal.side_by_side import SideBySide
+from runner.journal.step_map import StepMap
 from runner.testing import eventually
 
 
@@ -60,7 +60,7 @@ def mapped(request: pytest.FixtureRequest, store: Store) -> Any:
 
         journal = Journal(store.recorded, store, scope or CancelScope())
         awaited = request.param == "coroutines"
-        steps = SideBySide(journal, "fn", afn if awaited else fn, items, at_once=at_once, **how)
+        steps = StepMap(journal, "fn", afn if awaited else fn, items, at_once=at_once, **how)
         return asyncio.run(steps.arun()) if awaited else steps.run()
 
     return do
@@ -178,7 +178,7 @@ def test_a_lost_claim_ends_it_at_once(store: Store) -> None:
     losing.start()
     journal = Journal(store.recorded, store, scope)
     with pytest.raises(ClaimLost):
-        SideBySide(journal, "do", do, range(100), at_once=4).run()
+        StepMap(journal, "do", do, range(100), at_once=4).run()
     losing.join(10)
     go.set()
     assert (store.recorded, store.open) == ({}, 4)
@@ -198,7 +198,7 @@ def test_what_ends_while_others_are_stored_is_stored_together(store: Store) -> N
         record(done, **how)
 
     store.record_steps = recording
-    steps = SideBySide(Journal({}, store, CancelScope()), "do", do, range(9), at_once=9)
+    steps = StepMap(Journal({}, store, CancelScope()), "do", do, range(9), at_once=9)
     steps.run()
     assert store.groups == [0, 1, 8]
 
@@ -212,7 +212,7 @@ def test_steps_inside_of_one_are_its_own(mapped: Any, store: Store) -> None:
         def do(i: int) -> int:
             return int(journal.step("inner", lambda n: n + 1, (i,), {}))
 
-        return SideBySide(journal, "do", do, range(6), at_once=3).run()
+        return StepMap(journal, "do", do, range(6), at_once=3).run()
 
     assert run() == run() == [1, 2, 3, 4, 5, 6]
     assert (len(store.recorded), store.open) == (12, 0)

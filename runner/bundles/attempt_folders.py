@@ -29,7 +29,7 @@ _handles: set[int] = set()  # of the folders that this process holds
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class HeldFolder:
     """The ``folder`` of one attempt, empty at first, in one that its process holds by a lock until it is left."""
 
     folder: Path
@@ -49,7 +49,7 @@ class Place:
             _delete(own)
 
 
-def take(store: str, cache: Path, job: Job) -> Place:
+def take(store: str, cache: Path, job: Job) -> HeldFolder:
     """The place of a job's attempt. ``store`` says whose job, without a password.
 
     What a killed attempt left there is removed. One that still lives is waited for: it handed the task back, and goes.
@@ -74,7 +74,7 @@ def take(store: str, cache: Path, job: Job) -> Place:
     except BaseException:
         _let_go(handle)
         raise
-    return Place(folder, handle)
+    return HeldFolder(folder, handle)
 
 
 def sweep(cache: Path) -> None:

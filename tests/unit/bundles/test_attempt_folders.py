@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.bundles import attempt_places
-from runner.bundles.attempt_places import PATIENCE, Place, sweep, take
+from runner.bundles import attempt_folders
+from runner.bundles.attempt_folders import PATIENCE, HeldFolder, sweep, take
 from runner.core.jobs import Job
 
 NOBODY = 65534
@@ -20,9 +20,9 @@ def job(branch: str) -> Job:
     return Job("r-1", branch, "task", 1)
 
 
-def killed(place: Place) -> None:
+def killed(place: HeldFolder) -> None:
     """As the end of its process does it."""
-    attempt_places._let_go(place.handle)
+    attempt_folders._let_go(place.handle)
 
 
 class HeldUp:
@@ -42,7 +42,7 @@ class HeldUp:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> HeldUp:
-    monkeypatch.setattr(attempt_places, "SYSTEM", clock := HeldUp())
+    monkeypatch.setattr(attempt_folders, "SYSTEM", clock := HeldUp())
     return clock
 
 
@@ -80,7 +80,7 @@ def test_an_attempt_that_is_about_to_leave_is_waited_for(tmp_path: Path, clock: 
 def test_the_next_attempt_does_not_wait_until_all_is_deleted(
     tmp_path: Path, clock: HeldUp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, later, delete = take("store", tmp_path, job("job")), [], attempt_places._delete
+    first, later, delete = take("store", tmp_path, job("job")), [], attempt_folders._delete
 
     def deleted(folder: Path) -> None:
         later.append(take("store", tmp_path, job("job")))
@@ -88,7 +88,7 @@ def test_the_next_attempt_does_not_wait_until_all_is_deleted(
         delete(folder)
 
     (first.folder / "big").write_text("")
-    monkeypatch.setattr(attempt_places, "_delete", deleted)
+    monkeypatch.setattr(attempt_folders, "_delete", deleted)
     first.leave()
     assert [place.folder for place in later] == [first.folder]
     assert clock.now == 0
@@ -138,7 +138,7 @@ def test_what_a_task_forked_holds_nothing_when_the_attempt_is_killed(tmp_path: P
 
 
 def test_what_is_read_only_is_deleted(users: Path) -> None:
-    def fill(place: Place) -> None:
+    def fill(place: HeldFolder) -> None:
         for folder in (place.folder / "go" / "mod", place.folder / "shut" / "in"):
             folder.mkdir(parents=True)
             (folder / "x").write_text("")
@@ -198,7 +198,7 @@ def test_what_no_process_holds_is_swept(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_swept_just_now_is_no_attempt_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    flock, swept = attempt_places.fcntl.flock, []
+    flock, swept = attempt_folders.fcntl.flock, []
 
     def lock(handle: int, how: int) -> None:
         if not swept:
@@ -206,7 +206,7 @@ def test_a_folder_that_is_swept_just_now_is_no_attempt_s(tmp_path: Path, monkeyp
             sweep(tmp_path)  # between opening it and locking it
         flock(handle, how)
 
-    monkeypatch.setattr(attempt_places.fcntl, "flock", lock)
+    monkeypatch.setattr(attempt_folders.fcntl, "flock", lock)
     assert take("store", tmp_path, job("job")).folder.is_dir()
     assert swept
 
@@ -217,7 +217,7 @@ class TestHidden:
     @pytest.fixture
     def cache(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / "public").mkdir(mode=0o755)
-        monkeypatch.setattr(attempt_places, "PUBLIC", tmp_path / "public")
+        monkeypatch.setattr(attempt_folders, "PUBLIC", tmp_path / "public")
         return tmp_path / ".cache" / "crew-runner"
 
     @staticmethod

@@ -49,7 +49,7 @@ class _Step:
         return DoneStep(self.frame.key, self.text, self.frame.entry)
 
 
-class SideBySide:
+class StepMap:
     """The steps ``fn(item)`` for each item, known as those of `Journal.step` are; the results in the items' order.
 
     Items are taken as there is room for them. ``on_error``: ``first`` begins nothing more after an error, and raises
