@@ -23,6 +23,7 @@ from runner.events.call_events import (
     LLMCallCompletedEvent,
     LLMCallFailedEvent,
     LLMCallStartedEvent,
+    LLMCallType,
     LLMStreamChunkEvent,
     ToolCall,
 )
@@ -173,7 +174,7 @@ class StepObserver:
         if not self._begun and not sinks():
             return
         use = None if piece.tool_call is None else ToolCall.model_validate(piece.tool_call)
-        event = LLMStreamChunkEvent(chunk=piece.text, tool_call=use, **self._about)
+        event = LLMStreamChunkEvent(chunk=piece.text, tool_call=use, call_type=LLMCallType.of(use), **self._about)
         if self._begun:
             event_bus.emit(self._source, event)
         else:
@@ -187,8 +188,9 @@ class StepObserver:
         with self._job.journal.cancel_scope.write():
             self._take(message)
             self.taken = True
-            response = message.get("tool_calls") or message["content"]
-            self._emit(LLMCallCompletedEvent(response=response, usage=usage, **self._about))
+            uses = message.get("tool_calls")
+            said, kind = uses or message["content"], LLMCallType.of(uses)
+            self._emit(LLMCallCompletedEvent(response=said, call_type=kind, usage=usage, **self._about))
 
     def failed(self, error: BaseException) -> None:
         """It was not."""

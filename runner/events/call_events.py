@@ -1,6 +1,7 @@
 """Events of the calls that a task makes: models, guardrails, tools, reasoning."""
 
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
@@ -23,6 +24,18 @@ class LLMEventBase(_CallEvent):
     call_id: str | None = None
 
 
+class LLMCallType(StrEnum):
+    """What a model answers: that tools are to be used, or a text."""
+
+    TOOL_CALL = "tool_call"
+    LLM_CALL = "llm_call"
+
+    @classmethod
+    def of(cls, uses: object) -> "LLMCallType":
+        """That of an answer with these uses of tools, if any."""
+        return cls.TOOL_CALL if uses else cls.LLM_CALL
+
+
 class LLMCallStartedEvent(LLMEventBase):
     """A model is about to be asked."""
 
@@ -39,7 +52,7 @@ class LLMCallCompletedEvent(LLMEventBase):
     type: Literal["llm_call_completed"] = "llm_call_completed"
     messages: Payload = None
     response: Payload = None
-    call_type: Any = None
+    call_type: LLMCallType | None = None
     usage: dict[str, Any] | None = None
     replayed: bool = False
 
@@ -82,7 +95,7 @@ class LLMStreamChunkEvent(LLMEventBase):
     type: Literal["llm_stream_chunk"] = "llm_stream_chunk"
     chunk: Payload = None
     tool_call: Payload = None
-    call_type: Any = None
+    call_type: LLMCallType | None = None
     response_id: str | None = None
 
 

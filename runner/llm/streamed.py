@@ -13,6 +13,7 @@ from runner.events.call_events import (
     LLMCallCompletedEvent,
     LLMCallFailedEvent,
     LLMCallStartedEvent,
+    LLMCallType,
     LLMStreamChunkEvent,
     ToolCall,
 )
@@ -57,8 +58,9 @@ class _Call:
         except BaseException as error:
             self._emit(LLMCallFailedEvent(error=str(error), **self._about))
             raise
-        response = completion.tool_calls or completion.text
-        self._emit(LLMCallCompletedEvent(response=response, usage=dict(completion.usage), **self._about))
+        uses, usage = completion.tool_calls, dict(completion.usage)
+        said, kind = uses or completion.text, LLMCallType.of(uses)
+        self._emit(LLMCallCompletedEvent(response=said, call_type=kind, usage=usage, **self._about))
         return completion
 
     def _leaves(self) -> None:
@@ -67,7 +69,8 @@ class _Call:
 
     def _piece(self, piece: "Piece") -> None:
         use = None if piece.tool_call is None else ToolCall.model_validate(piece.tool_call)
-        self._emit(LLMStreamChunkEvent(chunk=piece.text, tool_call=use, **self._about))
+        kind = LLMCallType.of(use)
+        self._emit(LLMStreamChunkEvent(chunk=piece.text, tool_call=use, call_type=kind, **self._about))
 
     def _emit(self, event: BaseEvent) -> None:
         self._begin()

@@ -7,6 +7,7 @@ import pytest
 from runner import LLM, BaseLLM
 from runner.core.errors import ModelError
 from runner.events import event_bus
+from runner.events.call_events import LLMCallType
 from runner.testing import Call, ModelServer, Rule
 
 from .conftest import GPT
@@ -36,6 +37,8 @@ def test_a_call_is_frames_and_its_answer_the_result() -> None:
         assert [frame.channel for frame in frames] == ["llm"] * len(frames)
         assert len({frame.data["call_id"] for frame in frames}) == 1
         assert "".join(frame.content for frame in frames) == stream.result == "Owls fly at night."
+        kinds = [frame.data.get("call_type") for frame in frames]
+        assert kinds == [None, *["llm_call"] * (len(frames) - 1)]
         assert server.paid == 1
         assert not model.stream  # of the call at hand alone
 
@@ -44,7 +47,10 @@ def test_a_tool_is_used_as_call_does() -> None:
     with ModelServer([Rule(None, Call("weather", {"city": "Oslo"}))]) as server:
         found = {"weather": lambda city: f"warm in {city}"}
         stream = gpt(server).stream_events("Weather?", [WEATHER], available_functions=found)
-        uses = [frame.data["tool_call"] for frame in stream if "tool_call" in frame.data]
+        frames = list(stream)
+        uses = [frame.data["tool_call"] for frame in frames if "tool_call" in frame.data]
+        # Frames say that tools are asked for, as handlers of CrewAI compare it
+        assert [frame.data.get("call_type") for frame in frames][-2:] == [LLMCallType.TOOL_CALL] * 2
         assert uses[-1]["function"] == {"name": "weather", "arguments": '{"city": "Oslo"}'}
         assert stream.result == "warm in Oslo"
 

@@ -52,6 +52,7 @@ SAME = {
     "events.event_bus": {"crewai_event_bus": runner.event_bus, "CrewAIEventsBus": runner.EventBus},
     "events.base_events": {"BaseEvent": runner.BaseEvent},
     "events.event_context": {"resume_task_scope": runner.resume_task_scope, "_event_id_stack": None},
+    "events.types.llm_events": {"LLMCallType": events.call_events.LLMCallType},
     "events.types.task_events": {"TaskCompletedEvent": None},
     "events.types.system_events": {"SIGNAL_EVENT_TYPES": None, "SignalType": None, "on_signal": None},
     "tasks": {"TaskOutput": runner.TaskOutput},
