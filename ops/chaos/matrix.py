@@ -6,7 +6,8 @@ in flight, and once when it has been answered. Exit code 0 if each gave what it 
 byte for byte, and nothing was done more often than needed and in doubt.
 
 An environment is made for each framework (``--only ROW`` for some, ``--keep FOLDER`` to keep them). With
-``--side-by-side`` the model wants several uses at once: three, then two.
+``--side-by-side`` the model wants several uses at once: three, then two. With ``--midway`` it is killed also when half
+of each answer has come; with ``--elsewhere`` all of its worker is while a call is in flight, and another takes over.
 """
 
 import argparse
@@ -61,6 +62,7 @@ def die(point):
 fault_points.reached = die
 """
 """Kills a process at each call and each use that it has recorded just now."""
+WORKER = "--concurrency", "1", "--pool", "prefork"
 ONE_BY_ONE, SIDE_BY_SIDE = (1, 1, 1, 1, 1), (3, 2)
 
 
@@ -69,14 +71,23 @@ def main() -> int:
     parser.add_argument("--only", action="append", help="the rows whose names begin so")
     parser.add_argument("--keep", type=Path, help="where environments are made, and found again")
     parser.add_argument("--side-by-side", action="store_true", help="several uses at once")
+    parser.add_argument("--midway", action="store_true", help="kill it also when half of each answer has come")
+    parser.add_argument(
+        "--elsewhere", action="store_true", help="kill the worker of a call in flight: another takes over"
+    )
     parser.add_argument("--alone", action="store_true", help="only what each gives alone")
     parser.add_argument("--inside", choices=sorted(ROWS), help=argparse.SUPPRESS)
     options = parser.parse_args()
     batches = SIDE_BY_SIDE if options.side_by_side else ONE_BY_ONE
     if options.inside:
-        print(json.dumps(killed(options.inside, batches, only_alone=options.alone)))
+        how = {"only_alone": options.alone, "midway": options.midway, "elsewhere": options.elsewhere}
+        print(json.dumps(killed(options.inside, batches, **how)))
         return 0
-    more = [f"--{name.replace('_', '-')}" for name in ("side_by_side", "alone") if getattr(options, name)]
+    more = [
+        f"--{name.replace('_', '-')}"
+        for name in ("side_by_side", "midway", "elsewhere", "alone")
+        if getattr(options, name)
+    ]
     names = [name for name in ROWS if not options.only or name.startswith(tuple(options.only))]
     with tempfile.TemporaryDirectory() as made:
         return table(names, options.keep or Path(made), more)
@@ -142,7 +153,9 @@ def ready(folder: Path, file: Path) -> dict[str, str]:
     return {"PYTHONPATH": path, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
 
 
-def killed(name: str, batches: tuple[int, ...], *, only_alone: bool = False) -> dict[str, Any]:
+def killed(
+    name: str, batches: tuple[int, ...], *, only_alone: bool = False, midway: bool = False, elsewhere: bool = False
+) -> dict[str, Any]:
     """What came of one row: alone, and with a kill at each call and each use."""
     from importlib.metadata import version
 
@@ -154,27 +167,43 @@ def killed(name: str, batches: tuple[int, ...], *, only_alone: bool = False) -> 
     row = ROWS[name]
     with tempfile.TemporaryDirectory() as made, Models(batches, row.last) as models:
         file = written(Path(made) / "alone", row, models.root, kills=False)
-        done = subprocess.run([sys.executable, file], capture_output=True, text=True, check=False, timeout=300)
-        if done.returncode:
-            raise SystemExit(f"alone it fails: {done.stderr[-2000:]}")
-        alone, needed = done.stdout.rstrip("\n"), models.forget()
+        ran = subprocess.run([sys.executable, file], capture_output=True, text=True, check=False, timeout=300)
+        if ran.returncode:
+            raise SystemExit(f"alone it fails: {ran.stderr[-2000:]}")
+        alone, needed = ran.stdout.rstrip("\n"), models.forget()
         used = (file.parent / "trace").read_text().split()
         if only_alone or len(used) != sum(batches) or needed.total() != len(batches) + 1:
             raise SystemExit(f"alone: {needed.total()} calls, {len(used)} uses, {alone[-500:]!r}")
         file = written(Path(made) / "killed", row, models.root, kills=True)
         kills: Counter[str] = Counter()
-        lock = threading.Lock()
+        lock, done = threading.Lock(), threading.Event()
 
         def kill(why: str) -> None:
             with lock:
-                for child in worker.children():
-                    kills[why] += 1
+                kills[why] += 1
+                if elsewhere and why == "in flight":
+                    return fleet.workers[-1].kill_group()
+                for child in fleet.workers[-1].children():
                     os.kill(child, signal.SIGKILL)
+                return None
+
+        def start() -> None:
+            while not done.is_set():
+                fleet.start(*WORKER, wait=False, **about)
+                while not done.wait(0.05) and fleet.workers[-1].process.poll() is None:
+                    pass
 
         with RedisServer() as server, Fleet(server.url, starts_within=300) as fleet:
-            worker = fleet.start("--concurrency", "1", "--pool", "prefork", **ready(Path(made), file))
+            about = ready(Path(made), file)
+            starting = threading.Thread(target=start)
+            starting.start()
             models.asked = lambda count: kill("in flight") if count == 0 else None
-            result = Client(server.url).submit(f"{file}:main()" if name in CLIENTS else file, {}).wait(600)
+            models.midway = lambda count: kill("midway") if midway and count == 1 else None
+            try:
+                result = Client(server.url).submit(f"{file}:main()" if name in CLIENTS else file, {}).wait(600)
+            finally:
+                done.set()
+                starting.join()
         asked, trace = models.forget(), Counter((file.parent / "trace").read_text().split())
         kills["use"] = len([*file.parent.glob("trace.*")])
         kills["recorded"] = len((file.parent / "deaths").read_text().split())

@@ -103,6 +103,16 @@ async def ask(messages):
     return said.choices[0].message.model_dump(exclude_none=True)
 """,
     ),
+    "LiteLLM Google, sync": (
+        "litellm",
+        "import litellm",
+        """
+def ask(messages):
+    where = {"api_base": "@ROOT@/v1beta", "api_key": "sk-secret"}
+    said = litellm.completion("gemini/gemini-2.5-flash", messages, tools=TOOLS, **where)
+    return said.choices[0].message.model_dump(exclude_none=True)
+""",
+    ),
     "LiteLLM, streamed": (
         "litellm",
         "import litellm",

@@ -43,11 +43,13 @@ MADE_UP = re.compile(rb'"(?:pyd_ai_[0-9a-f]{32}|tooluse_[\w-]{22})"')
 
 
 class Models:
-    """The server. ``asked`` and ``answered`` are called with a request's conversation and how often it came."""
+    """The server. ``asked``, ``midway`` and ``answered`` are called with how often a request came before: when it
+    comes, when half of its answer has left, and when all of it has."""
 
     def __init__(self, batches: tuple[int, ...], last: str = "") -> None:
         self.batches, self.last = batches, last
         self.asked: Callable[[int], object] = lambda _: None
+        self.midway: Callable[[int], object] = lambda _: None
         self.answered: Callable[[int], object] = lambda _: None
         self.bodies: Counter[bytes] = Counter()
         self._lock = threading.Lock()
@@ -90,11 +92,11 @@ class _Handler(BaseHTTPRequestHandler):
         raw = self._body()
         path = self.path.partition("?")[0]
         body = json.loads(raw)
-        count = self.models.take(path, raw)
-        self.models.asked(count)
+        self._came = self.models.take(path, raw)
+        self.models.asked(self._came)
         with contextlib.suppress(OSError):
             self._answer(path, body)
-        self.models.answered(count)
+        self.models.answered(self._came)
 
     def _body(self) -> bytes:
         if "chunked" not in self.headers.get("Transfer-Encoding", ""):
@@ -126,7 +128,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _google(self, path: str, body: dict[str, Any]) -> None:
         parts = [part for content in body["contents"] for part in content.get("parts", ())]
-        answer = self._said(sum("functionResponse" in part for part in parts))
+        answer = self._said(sum("functionResponse" in part or "function_response" in part for part in parts))
         said = [{"functionCall": {"name": one.name, "args": one.arguments}} for one in answer.calls]
         content = {"role": "model", "parts": said or [{"text": answer.text}]}
         found = {
@@ -170,14 +172,19 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        self.wfile.write(data)
+        self.wfile.write(data[: len(data) // 2])
+        self.models.midway(self._came)
+        self.wfile.write(data[len(data) // 2 :])
 
     def _stream(self, kind: str, pieces: Any) -> None:
         self.send_response(200)
         self.send_header("Content-Type", kind)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        for piece in pieces:
+        pieces = [*pieces]
+        for n, piece in enumerate(pieces):
+            if n == len(pieces) // 2:
+                self.models.midway(self._came)
             self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
         self.wfile.write(b"0\r\n\r\n")
 
