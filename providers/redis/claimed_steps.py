@@ -9,7 +9,7 @@ from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage, cou
 from runner.journal.recorder import BegunStep, DoneStep
 from runner.journal.task_marks import HALF
 from runner.providers.redis import scripts
-from runner.providers.redis.scripts import PackedScript, flat, packed
+from runner.providers.redis.scripts import PackedScript, flat
 from runner.providers.redis.step_notes import NEITHER, StepNotes
 
 
@@ -159,15 +159,16 @@ class ClaimedSteps(StepNotes):
         with self._lock:
             if self._out.ahead:
                 self._confirm()
-            texts, calls, by_entry = list[str](), list[list[Any]](), dict[AccountKey | None, list[str]]()
-            plain: list[str] = []
+            texts, kinds, calls = list[str](), "", list[list[Any]]()
+            plain, by_entry = list[str](), dict[AccountKey | None, list[str]]()
             for step, value, entry, usage, reported in done:
+                texts += (step, value)
                 if entry is STEP and usage is NO_TOKENS:  # of `ctx.map` thousands
-                    texts += (step, value, "1")
+                    kinds += "1"
                     plain.append(step)
                     continue
                 of_call = entry is not None and (entry.kind != "step" or usage is not NO_TOKENS)
-                texts += (step, value, "" if entry is None else "2" if of_call else "1")
+                kinds += "0" if entry is None else "2" if of_call else "1"
                 if entry is not None and of_call:
                     event = int(entry.kind == "model" and not reported)
                     calls.append([*entry, 1, 0, usage.prompt_tokens, usage.completion_tokens, event, *usage.details])
@@ -190,11 +191,12 @@ class ClaimedSteps(StepNotes):
                     run=self._run,
                     task=self._task,
                     journal=self._journal,
-                    steps=packed(texts),
+                    kinds=kinds,
                     calls=json.dumps(calls, ensure_ascii=False) if calls else "",
                     begun=begun,
                     replayed=counters_text(replayed),
                     reached=self._reached,
+                    steps=texts,
                 )
             except BaseException:
                 self._open.clear()

@@ -12,13 +12,13 @@ A test calls each script with each argument broken, each key of another type, an
 
 What follows a slot's colon is its type. Each but ``text`` is a function in ``lua/types/*.lua``, which returns what the
 local holds (JSON comes decoded; ``NAME_text`` is as it was given) or refuses the call before anything was written. A
-type that ends in ``?`` allows "" as well: nil, where it would have been decoded.
+type that ends in ``?`` allows "" as well: nil, where it would have been decoded. Of type ``rest`` is a last slot that
+stands for any number of texts: its local says how many arguments stand before them in ``ARGV``.
 """
 
 import hashlib
 import json
 import re
-import struct
 import time
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -70,17 +70,19 @@ class LuaScript:
         self.types: list[str] = [kind or "text" for _, kind in typed]
         libraries = [_library(clock if lib == "now" else lib) for lib in slots.get("USES", [])]
         body = " ".join([*libraries, _with_keys(source)])
-        kinds = [kind.rstrip("?") for kind in self.types]
+        self._has_rest = self.types[-1:] == ["rest"]
+        kinds = [kind.rstrip("?") for kind in self.types if kind != "rest"]
         called = {name for names in _CALLED.findall(body) for name in names}
         kinds += [kind for kind in _types() if kind in called]
         checks = [
             f'local SCRIPT="{name}" local PROTOCOL={PROTOCOL}',
             *(_library(kind, "types") for kind in _with_those_used(["wrong", *kinds])),
-            f'if #KEYS~={len(self.keys)} or #ARGV~={len(self.argv)} then wrong("what it was given","complete") end',
+            f"if #KEYS~={len(self.keys)} or #ARGV{'<' if self._has_rest else '~='}{len(self.argv) - self._has_rest} "
+            'then wrong("what it was given","complete") end',
         ]
         binds = [f"local {key}=KEYS[{i}]" for i, key in enumerate(self.keys, 1)]
         for i, (arg, kind) in enumerate(zip(self.argv, self.types, strict=True), 1):
-            binds.append(_bind(arg, f"ARGV[{i}]", kind))
+            binds.append(_bind(arg, f"ARGV[{i}]", kind) if kind != "rest" else f"local {arg}={i - 1}")
             if f"{arg}_text" in body:
                 binds.append(f"local {arg}_text=ARGV[{i}]")
         self.text = " ".join([*checks, *binds, body]).encode()
@@ -92,7 +94,8 @@ class LuaScript:
         """The slots in the order Redis wants them, key count first. Raises TypeError on a wrong name."""
         if slots.keys() != self._names:
             raise TypeError(f"{self.name}.lua takes {self.keys + self.argv}, got {sorted(slots)}")
-        return [len(self.keys), *map(slots.__getitem__, self._order)]
+        found = [len(self.keys), *map(slots.__getitem__, self._order)]
+        return found[:-1] + found[-1] if self._has_rest else found
 
     def __call__(self, client: Executor, **slots: Any) -> Any:
         """Run it: one round trip, two the first time a server sees it."""
@@ -230,8 +233,6 @@ def _arguments(body: str, at: int) -> tuple[list[str], int]:
 
 _text = json.JSONEncoder(ensure_ascii=False).encode  #: `json.dumps` would make an encoder each time
 
-_LIST = _TEXT = struct.Struct(">BI")  #: what each begins with: its kind, and how long it is
-
 LONGEST = 10**14  #: ms, 3,000 years: longer than any run is kept, and still counted exactly by the scripts
 
 
@@ -243,15 +244,6 @@ def milliseconds(seconds: float) -> int:
 def flat(fields: Mapping[str, Any]) -> str:
     """Fields and values as the scripts take them."""
     return json.dumps([str(one) for pair in fields.items() for one in pair], ensure_ascii=False)
-
-
-def packed(texts: Iterable[str]) -> bytes:
-    """Texts as a list of msgpack's, which a script reads several times faster than JSON."""
-    every = [text.encode() for text in texts]
-    found = [_LIST.pack(0xDD, len(every))]
-    for one in every:
-        found += (_TEXT.pack(0xDB, len(one)), one)
-    return b"".join(found)
 
 
 def stamp() -> str:

@@ -11,7 +11,7 @@ import contextvars
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -44,9 +44,6 @@ class _Step:
     value: Any = None
     text: str = ""
     error: BaseException | None = None
-
-    def done(self) -> DoneStep:
-        return DoneStep(self.frame.key, self.text, self.frame.entry)
 
 
 class StepMap:
@@ -186,8 +183,10 @@ class StepMap:
         begun = self._begin()
         self._keep([] if first else done, [] if first else raised, begun)
         self._running += len(begun)
+        as_is = steps.AS_WRITTEN if self._type is None else ()
         for one in done:
-            self._results[one.index] = steps.load_own(one.value, one.text, self._type)
+            is_one = type(one.value) in as_is
+            self._results[one.index] = one.value if is_one else steps.load(one.text, self._type)
         self._ended += len(done) + len(raised)
         if ended:
             fault_points.reached("step recorded, task not ended")
@@ -200,17 +199,21 @@ class StepMap:
         """The steps that begin now. After an item that cannot be had, none does."""
         begun = list[_Step]()
         try:
-            for one in self._next(self._at_once - self._running):
-                begun.append(one)
+            if not self._is_over():
+                self._add_next(begun, self._at_once - self._running)
         except RAISED as error:
             self._broke = error
+        if not self._journal.files.idle:
+            for one in begun:
+                one.mark = self._journal.files.mark()
         return begun
 
     def _keep(self, done: Sequence[_Step], raised: Sequence[_Step], begun: Sequence[_Step]) -> None:
         if done or raised or begun:
             dropped = sum(one.frame.entry is not None for one in raised)
+            results = [DoneStep(one.frame.key, one.text, one.frame.entry) for one in done]
             with self._journal.cancel_scope.write():
-                self._journal.keep_results([one.done() for one in done], dropped=dropped, begins=len(begun))
+                self._journal.keep_results(results, dropped=dropped, begins=len(begun))
                 if self._watch is not None:
                     self._report_progress(done, raised, begun)
 
@@ -225,10 +228,10 @@ class StepMap:
             if one.watch is not None:
                 one.watch.began()
 
-    def _next(self, room: int) -> Iterator[_Step]:
+    def _add_next(self, begun: list[_Step], room: int) -> None:
         """The next steps that are not recorded, as there is room; what is recorded before them is replayed."""
-        journal, files = self._journal, self._journal.files
-        while room > 0 and not self._is_over():
+        journal, scope = self._journal, self._journal.cancel_scope
+        while room > 0 and scope.stopping is None:
             found = next(self._items, None)
             if found is None:
                 return
@@ -237,8 +240,7 @@ class StepMap:
             if recorded is None:
                 room -= 1
                 self._results.append(None)
-                watch = None if self._watch is None else self._watch()
-                yield _Step(index, item, frame, watch, 0 if files.idle else files.mark())
+                begun.append(_Step(index, item, frame, None if self._watch is None else self._watch()))
             else:
                 self._results.append(journal.replay(frame, recorded, self._type))
                 self._ended += 1

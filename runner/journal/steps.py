@@ -27,7 +27,7 @@ from runner.core.ledger import NO_TOKENS, AccountKey, Counters, Usage, usage_in
 _sorted = json.JSONEncoder(sort_keys=True).encode  # json.dumps would make an encoder for each step
 _encoded = json.JSONEncoder(ensure_ascii=False).encode
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_SELF = frozenset({str, int, bool, type(None)})  #: types of values that come out of JSON as they went in
+AS_WRITTEN = frozenset({str, int, bool, type(None)})  #: types of values that come out of JSON as they went in
 
 
 def identity(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -136,7 +136,7 @@ def _kind(value: Any) -> str:
 
 def load_own(value: Any, text: str, result_type: Any) -> Any:
     """The same of a value that was just dumped, which most need no reading for."""
-    return value if type(value) in _SELF and result_type is None else load(text, result_type)
+    return value if type(value) in AS_WRITTEN and result_type is None else load(text, result_type)
 
 
 def load(text: str, result_type: Any) -> Any:

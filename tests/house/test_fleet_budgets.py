@@ -134,7 +134,7 @@ BUDGETS = {
     "next task": Cost(calls=218, sent=1, trips=1, inside=26, received=553, answered=343),
     "next run": Cost(calls=223, sent=1, trips=1, inside=58, received=499, answered=361),
     "step": Cost(calls=57, sent=1, trips=1, inside=5, received=307, answered=5),
-    "mapped step": Cost(calls=47, sent=0, trips=0, inside=0, received=42, answered=1),
+    "mapped step": Cost(calls=41, sent=0, trips=0, inside=0, received=40, answered=1),
     "call": Cost(calls=134, sent=1, trips=1, inside=10, received=870, answered=5),
     "gathered call": Cost(calls=191, sent=0, trips=0, inside=6, received=566, answered=1),  # 30 are of asyncio
 }

@@ -1,11 +1,11 @@
 -- Record several steps of a task, so that none is done again, and note which are being done from here on.
 --
 -- KEYS run task journal
--- ARGV name:text key:text token:int steps:steps_done calls:entries? begun:text replayed:entries? reached:int
+-- ARGV name:text key:text token:int kinds:text calls:entries? begun:text replayed:entries? reached:int steps:rest
 -- USES emit refuse account
 --
--- steps: of each its name, its result, and "1" if it counts as paid; "" where others stand for it; "2" for what the next of
--- the calls says: a line of the account, then its tokens, asked and answered, 1 for an event that a model answered, and
+-- steps: of each its name and its result. kinds: a figure for each, 1 if it counts as paid, 0 where others stand for it, 2 for
+-- what the next of the calls says: a line of the account, then its tokens, asked and answered, 1 for an event that a model answered, and
 -- those of its tokens that account.lua names, if there are any. begun: the steps that are being done, or begin with this.
 -- reached: how many records its attempt has replayed and made so far, with these.
 -- Returns {"recorded"} or {"refused"}.
@@ -14,12 +14,10 @@ if t[1] ~= token then return refuse(run, name, key, token, "step") end
 if replayed or calls then redis.call("HLEN", ledger_key(run)) end
 if calls then redis.call("XLEN", events_key(run)) end
 if redis.call("HLEN", run) == 0 then return refuse(run, name, key, token, "step") end
-local had, names, many, first, paid, made, of_call = redis.call("HLEN", journal), {}, 0, false, 0, {}, {}
-for i = 1, #steps, 3 do
-  many = many + 1
-  names[many] = steps[i]
-  if steps[i + 2] == "2" then of_call[i + 2] = table.remove(calls or {}, 1) or wrong("calls", "as many as the steps say") end
-end
+local had, names, many, first, paid, made, of_call = redis.call("HLEN", journal), {}, #kinds, false, 0, {}, {}
+if #ARGV ~= steps + 2 * many or string.find(kinds, "[^012]") then wrong("steps", "a name and a result for each kind") end
+for i = 1, many do names[i] = ARGV[steps + 2 * i - 1] end
+for at in string.gmatch(kinds, "()2") do of_call[at] = table.remove(calls or {}, 1) or wrong("calls", "as many as the steps say") end
 if tonumber(reached) > tonumber(t[2] or 0) then
   redis.call("HSET", task, "begun", begun, "reserved", "", "crashes", 0, "reached", reached)
   if t[6] then redis.call("HDEL", task, "handed") end
@@ -29,13 +27,13 @@ end
 for from = 1, many, 1000 do  -- `unpack` has no room for many more
   local there, new, values, last = redis.call("HMGET", journal, unpack(names, from, math.min(from + 999, many))), {}, {}, 0
   for i = 1, #there do
-    local at = 3 * (from + i) - 5
-    local step = steps[at]
+    local at = from + i - 1
+    local step = names[at]
     if not there[i] and not new[step] then
-      new[step], values[last + 1], values[last + 2], last = true, step, steps[at + 1], last + 2
+      new[step], values[last + 1], values[last + 2], last = true, step, ARGV[steps + 2 * at], last + 2
       first = first or at == 1
-      if steps[at + 2] == "1" then paid = paid + 1 end
-      if calls then made[#made + 1] = of_call[at + 2] end
+      if string.byte(kinds, at) == 49 then paid = paid + 1 end  -- "1"
+      if calls then made[#made + 1] = of_call[at] end
     end
   end
   if last > 0 then redis.call("HSET", journal, unpack(values)) end

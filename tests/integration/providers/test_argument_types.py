@@ -11,7 +11,6 @@ from runner.providers.redis import scripts
 FIELDS = json.dumps(dict.fromkeys(map(str, range(1000)), 1))
 TAKES = {
     "details": ["[1, 2, 3, 4]"],
-    "steps_done": [scripts.packed([]), scripts.packed(["s#1", "1", "1", "s#2", "2" * 70_000, ""])],
     "fields": ["{}", '{"a": "x", "b": 1}', '{"keep": "5"}', '{"a": "1e18"}', FIELDS],
     "flat": ["[]", '["a", "1"]', json.dumps(["x"] * 1000)],
     "int": ["0", "9" * 15],
@@ -27,11 +26,6 @@ TAKES = {
 
 REFUSES = {
     ("details", "[1, 2, 3]"): "four numbers",
-    ("steps_done", scripts.packed(["s#1", "1"])): "three texts for each step",
-    ("steps_done", b"\x93\x01\x02\x03"): "made of texts",
-    ("steps_done", b"\x81\x01\x02"): "three texts for each step",
-    ("steps_done", b"\x81\xa1a\xa1b"): "three texts for each step",
-    ("steps_done", b"\x01"): "three texts for each step",
     ("tasks", '[{"task":"a","needs":0,"context":"[]","timeout":"0","pool":1}]'): "made of texts",
     ("new_runs", '[{"id":"r","number":1,"inputs":"{}","beginning":1}]'): "made of texts",
     ("fields", '{"a": []}'): "made of texts",

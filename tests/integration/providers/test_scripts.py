@@ -28,7 +28,6 @@ LIBRARIES = sorted(path.name.removesuffix(".lua") for path in LUA.joinpath("lib"
 GIVEN = {
     "redis",
     "cjson",
-    "cmsgpack",
     "string",
     "table",
     "math",
@@ -69,6 +68,16 @@ def script(source: str) -> scripts.LuaScript:
 def test_slots_are_passed_by_name(redis: Redis) -> None:
     echo = script("-- Echo.\n--\n-- KEYS one two\n-- ARGV three four\nreturn {one, two, three, four}")
     assert echo(redis, four=4, three=3, two="b", one="a") == ["a", "b", "3", "4"]
+
+
+def test_a_last_slot_may_stand_for_any_number_of_texts(redis: Redis) -> None:
+    echo = script(
+        "-- Echo.\n--\n-- KEYS one\n-- ARGV two:int three:rest\nreturn {one, two, three, unpack(ARGV, three + 1)}"
+    )
+    assert echo(redis, one="a", two=2, three=[]) == ["a", "2", 1]
+    assert echo(redis, one="a", two=2, three=["é", "", "2"]) == ["a", "2", 1, "é", "", "2"]
+    with pytest.raises(ResponseError, match="what it was given is not complete"):
+        redis.execute_command("EVALSHA", echo.sha, 1, "a")
 
 
 @pytest.mark.parametrize("slots", [{"one": 1}, {"one": 1, "two": 2, "three": 3}, {"one": 1, "too": 2}, {}])
