@@ -182,7 +182,7 @@ class TaskStops:
             self.drain()
             return
         self._draining = True
-        if not self.has_message or outage.is_on:  # else the job is returned first
+        if not self.has_message or outage.waiting:  # else the job is returned first
             raise SystemExit(0)
 
     def _time_out(self, task: _InFlight, timeout: float) -> None:

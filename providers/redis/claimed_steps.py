@@ -66,8 +66,7 @@ class ClaimedSteps(StepNotes):
                 paid = "" if entry is None else text_of_one(entry)
                 expected = reserved_text(reserved)
                 self._reached += 1 + (replayed.passed if isinstance(replayed, Counters) else replayed)
-                if replayed or not self._recorded_alone(step, value, begun, expected, entry, usage, reported=reported):
-                    self._record_any(step, value, begun, expected, entry, usage, replayed, reported=reported)
+                self._record(step, value, begun, expected, entry, usage, replayed, reported=reported)
             except BaseException:
                 if entry is not None and many > 0:
                     self._open[entry] = many  # done, and not recorded: in doubt
@@ -83,37 +82,7 @@ class ClaimedSteps(StepNotes):
             if reserved is not None:
                 self._expected = reserved
 
-    def _recorded_alone(
-        self,
-        step: str,
-        value: str,
-        begun: str,
-        reserved: str,
-        entry: AccountKey | None,
-        usage: Usage,
-        *,
-        reported: bool,
-    ) -> bool:
-        """Record what nothing was replayed before, by a script of its own. False where there is none for it, or the
-        claim is lost."""
-        if entry is None or entry.kind == "step":
-            if usage is not NO_TOKENS:
-                return False
-            paid = "" if entry is None else "1"
-            done = self._record_own(self._line, step, value, paid, begun, reserved, self._reached)
-        elif entry.kind == "model":
-            _, agent, model = entry
-            details = ",".join(map(str, usage.details))
-            tokens = usage.prompt_tokens, usage.completion_tokens
-            about = agent, model, *tokens, details, "" if reported else "1"
-            done = self._record_call(self._line, step, value, begun, reserved, self._reached, *about)
-        else:
-            return False
-        if done:
-            self._sure()
-        return bool(done)
-
-    def _record_any(
+    def _record(
         self,
         step: str,
         value: str,
@@ -125,6 +94,20 @@ class ClaimedSteps(StepNotes):
         *,
         reported: bool,
     ) -> None:
+        """Record it: by a script of its own, where there is one and nothing was replayed before it. If that finds the
+        claim lost, the script for all says so."""
+        done = None
+        if not replayed and usage is NO_TOKENS and (entry is None or entry.kind == "step"):
+            paid = "" if entry is None else "1"
+            done = self._record_own(self._line, step, value, paid, begun, reserved, self._reached)
+        elif not replayed and entry is not None and entry.kind == "model":
+            _, agent, model = entry
+            tokens = usage.prompt_tokens, usage.completion_tokens, ",".join(map(str, usage.details))
+            of_call = agent, model, *tokens, "" if reported else "1"
+            done = self._record_call(self._line, step, value, begun, reserved, self._reached, *of_call)
+        if done:
+            self._sure()
+            return
         about: dict[str, Any] = {}
         if entry is not None and entry.kind == "model" and not reported:
             about = {"model": entry.model, "agent": entry.agent, **usage.by_name()}

@@ -159,33 +159,29 @@ class Outage:
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[object, float] = {}  # when it began, by waiter: no lock, for signals come in between
+        self.waiting: dict[object, float] = {}
+        """What waits now, and since when. There is no lock, for signals come in between."""
         self._told = threading.Lock()
         self._since = self._total = 0.0
 
     @property
-    def is_on(self) -> bool:
-        """Whether any call waits now."""
-        return bool(self._waiting)
-
-    @property
     def seconds(self) -> float:
         """For how long calls of this process have waited in all; those side by side count once."""
-        return self._total + (time.monotonic() - self._since if self._waiting else 0.0)
+        return self._total + (time.monotonic() - self._since if self.waiting else 0.0)
 
     def begins(self, who: object, error: BaseException) -> None:
         """A call failed, and will be repeated."""
         now = time.monotonic()
-        if who not in self._waiting:
-            if not self._waiting:
+        if who not in self.waiting:
+            if not self.waiting:
                 self._since = now
-            self._waiting[who] = now
+            self.waiting[who] = now
         elif self._told.acquire(blocking=False):
             log.warning("waiting for the store: %s", format_store_error(error))
 
     def ends(self, who: object, *, reached: bool = True) -> None:
         """It is not repeated any more; ``reached`` unless it gave up."""
-        if self._waiting.pop(who, None) is None or self._waiting:
+        if self.waiting.pop(who, None) is None or self.waiting:
             return
         now = time.monotonic()
         took, self._since = now - self._since, now

@@ -81,7 +81,7 @@ class StepNotes:
             self._open[entry] += 1
             if not intent_only and entry != STEP:
                 self._out.count(entry, 1)
-            soon = not outage.is_on and time.monotonic() - self._heard <= AWAY
+            soon = not outage.waiting and time.monotonic() - self._heard <= AWAY
             self._next.begins(entry, soon=soon)
             if self._reserved and soon and entry == self._expected and not supersedes:
                 self._reserved = False
@@ -99,7 +99,7 @@ class StepNotes:
         with self._lock:
             self._next.recorded = None
             new = self._add_open(begins)
-            soon = not self._quiet() and not outage.is_on
+            soon = not self._quiet() and not outage.waiting
             self._note_begun(new.text(), new[STEP], leaves=len(new) > int(STEP in new), soon=soon)
 
     def _add_open(self, begins: Sequence[BegunStep]) -> Counters:
@@ -231,7 +231,8 @@ class StepNotes:
     def _sure(self) -> None:
         """The store has all that it was told."""
         self._heard = time.monotonic()
-        self._out.sure()
+        if self._out.is_unsure:
+            self._out.sure()
 
     def _fenced(self, script: scripts.LuaScript, **slots: Any) -> Any:
         """Run a script that checks the fencing token. Raises `ClaimLost`."""

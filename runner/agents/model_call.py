@@ -185,7 +185,7 @@ class StepObserver:
         completion = value if isinstance(value, Completion) else None
         message = completion.message() if completion is not None else self.read(value)
         usage = dict(completion.usage) if completion is not None else None
-        with self._job.journal.cancel_scope.write():
+        with self._job.journal.cancel_scope.write:
             self._take(message)
             self.taken = True
             uses = message.get("tool_calls")

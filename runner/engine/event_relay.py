@@ -180,7 +180,7 @@ class TaskEvents:
         if threading.get_ident() != self._thread:
             yield
             return
-        with self._cancel_scope.write():
+        with self._cancel_scope.write:
             yield
         if not self._cancel_scope.in_call and not self._closed:
             self._cancel_scope.check()
@@ -196,7 +196,7 @@ class TaskEvents:
         return event_id_of(self._run, number) or ""
 
     def _emit(self, source: Any, event: BaseEvent) -> None:
-        with self._cancel_scope.write():
+        with self._cancel_scope.write:
             event_bus.deliver(source, self._format_event(self._crew, self._key, event) if self._format_event else event)
 
     def _ending(self, number: int) -> dict[str, Any]:

@@ -183,7 +183,7 @@ def _work(attempt: Attempt, plan: Plan, own: Plan, journal: Journal) -> Work:
     job = claim.job
 
     def note(kind: str, text: str) -> None:
-        with attempt.cancel_scope.write():
+        with attempt.cancel_scope.write:
             attempt.note(kind, text)
         attempt.cancel_scope.check()
 

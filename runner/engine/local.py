@@ -188,13 +188,30 @@ class StateCancelScope(CancelScope):
 
     def __init__(self, lock: contextlib.AbstractContextManager[Any]) -> None:
         super().__init__()
-        self._state_lock = lock
+        self.write = _StateWrite(self.write, lock)
 
-    @contextlib.contextmanager
-    def write(self) -> Iterator[None]:
-        """The task changes the state: no stop breaks in, and no checkpoint is written in between."""
-        with super().write(), self._state_lock:
-            yield
+
+class _StateWrite:
+    """The task changes the state: no stop breaks in, and no checkpoint is written in between."""
+
+    def __init__(
+        self, write: contextlib.AbstractContextManager[None], lock: contextlib.AbstractContextManager[Any]
+    ) -> None:
+        self._write, self._lock = write, lock
+
+    def __enter__(self) -> None:
+        self._write.__enter__()
+        try:
+            self._lock.__enter__()
+        except BaseException:
+            self._write.__exit__(None, None, None)
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._lock.__exit__(None, None, None)
+        finally:
+            self._write.__exit__(None, None, None)
 
 
 _SCOPE = Scope(branch=0, task=0, claim=0, first=False)

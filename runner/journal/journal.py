@@ -98,7 +98,7 @@ class Journal(ModelCalls):
             return self.replay(frame, recorded, result_type)
         if before is not None:
             before()
-        with self.cancel_scope.call():
+        with self.cancel_scope.call:
             mark, token = self._begin(frame, watch)
             try:
                 value = fn(*args, **kwargs)
@@ -122,7 +122,7 @@ class Journal(ModelCalls):
     ) -> Any:
         if recorded is not None:
             return self.replay(frame, recorded, result_type)
-        with self.cancel_scope.call():
+        with self.cancel_scope.call:
             mark, token = self._begin(frame, watch)
             try:
                 value = await fn(*args, **kwargs)
@@ -137,7 +137,7 @@ class Journal(ModelCalls):
         """It is about to be done."""
         mark = 0 if self.files.idle else self.files.mark()
         is_tool = frame.entry is not None and frame.entry.kind == "tool"
-        with self.cancel_scope.write():
+        with self.cancel_scope.write:
             self.enter(frame, intent_only=is_tool)
             if watch is not None:
                 watch.began()
@@ -151,7 +151,7 @@ class Journal(ModelCalls):
     ) -> None:
         """A stop drops nothing from the store: whether the step was done is in doubt."""
         self.doing.leave(frame, token)
-        with self.cancel_scope.write():
+        with self.cancel_scope.write:
             if isinstance(error, RAISED):
                 self.leave(frame)
             if watch is not None:
@@ -200,6 +200,6 @@ class Journal(ModelCalls):
         if said is None:
             self.asked = InputRequired(self.place(step), question, about)
             raise self.asked
-        with self.cancel_scope.call():
+        with self.cancel_scope.call:
             self.record_value("?", Frame(self, step, None, None), said, None, None)
         return said

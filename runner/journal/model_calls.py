@@ -63,12 +63,14 @@ class ModelCalls(StepWrites):
 
     def diverged(self, place: CallSlot) -> bool:
         """Whether another call was recorded at a place, and is not asked for."""
+        if not self._found:
+            return False
         with self._lock:
             return self.replay_from_start and self._calls.diverged(place)
 
     def _supersede_enclosing(self, outer: Frame | None) -> None:
         """A call that is replayed stands for the steps around it, as it did when it was made."""
-        with self.cancel_scope.write():
+        with self.cancel_scope.write:
             for entry in supersede(outer):
                 self._recorder.drop_step(entry)
 

@@ -93,7 +93,9 @@ class Turns:
 
     def wait_for_turn(self) -> None:
         """Return when the next call of a model may be made."""
-        wait(*self._pace(), self.cancel_scope)
+        pacer, limits = self._pace()
+        if pacer is not None:
+            wait(pacer, limits, self.cancel_scope)
 
     def delays(self) -> Iterator[float]:
         """The same for one that is awaited: how long to sleep by the ``clock``, again and again."""

@@ -83,7 +83,7 @@ class StepMap:
     def run(self) -> list[Any]:
         """Do them on threads, each in a copy of this context."""
         scope, threads = self._journal.cancel_scope, _Threads(self._do, self._at_once)
-        with scope.call(), scope.waking() as self._woken, threads:
+        with scope.call, scope.waking() as self._woken, threads:
             begun = self._round(())
             while self._running:
                 threads.begin(begun)
@@ -100,7 +100,7 @@ class StepMap:
     async def arun(self) -> list[Any]:
         """The same for an async function: each is a task of the running event loop."""
         scope, loop, under_way = self._journal.cancel_scope, asyncio.get_running_loop(), set[asyncio.Task[None]]()
-        with scope.call():
+        with scope.call:
             try:
                 begun = self._round(())
                 while self._running:
@@ -212,7 +212,7 @@ class StepMap:
         if done or raised or begun:
             dropped = sum(one.frame.entry is not None for one in raised)
             results = [DoneStep(one.frame.key, one.text, one.frame.entry) for one in done]
-            with self._journal.cancel_scope.write():
+            with self._journal.cancel_scope.write:
                 self._journal.keep_results(results, dropped=dropped, begins=len(begun))
                 if self._watch is not None:
                     self._report_progress(done, raised, begun)

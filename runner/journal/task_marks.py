@@ -147,6 +147,7 @@ class SentCalls:
         self._unnoted = 0
         self._texts: dict[int, str] = {}  # with so many steps that are not noted, and nothing else
         self.ahead = False  #: a note of one that may leave now was sent, and is not confirmed
+        self.is_unsure = False  #: whether the store may not know of a step
         self.is_read = say is not None  #: whether who takes the task back may read it
         self._notify()
 
@@ -164,12 +165,14 @@ class SentCalls:
     def unsure(self, begun: Counters) -> None:
         """The store may not know of these steps. Who takes the task back counts them: what leaves, by what left."""
         self._unsure = {STEP: begun[STEP]} if begun[STEP] > 0 else {}
+        self.is_unsure = True
         self._notify()
 
     def sure(self) -> None:
         """It knows."""
         if self._unsure is not None:
             self._unsure = None
+            self.is_unsure = False
             self._notify()
 
     def unnoted(self, many: int) -> None:

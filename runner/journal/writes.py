@@ -40,7 +40,7 @@ class StepWrites(RecordedSteps):
         self.files = StepFiles(files, self._recorded, self._keep, self._progress.mark_passed)
 
     def _keep(self, key: str, text: str) -> None:
-        with self.cancel_scope.write():
+        with self.cancel_scope.write:
             self.keep_result(Frame(self, key, None, None), text)
 
     @property
@@ -65,14 +65,14 @@ class StepWrites(RecordedSteps):
         """Record a result that was obtained elsewhere, under exactly this key."""
         self.files.keep(key)
         self.add_replayed(replayed or Counters())
-        with self.cancel_scope.write():
+        with self.cancel_scope.write:
             self.keep_result(Frame(self, key, entry, None), text, usage, reported=reported)
 
     def begin(
         self, entry: AccountKey = STEP, supersedes: Sequence[AccountKey] = (), *, intent_only: bool = False
     ) -> None:
         """Note that a step is about to be done elsewhere."""
-        with self.cancel_scope.write(), self._writing:
+        with self.cancel_scope.write, self._writing:
             self._refuse_if_over()
             self._recorder.begin_step(entry, supersedes=supersedes, intent_only=intent_only)
 
@@ -81,19 +81,19 @@ class StepWrites(RecordedSteps):
 
         A thread that the task left behind sends none: what it says would stand where the next task says what it sent.
         """
-        with self.cancel_scope.write(), self._writing:
+        with self.cancel_scope.write, self._writing:
             if self._over:
                 self._refuse_if_over()
             self._recorder.mark_sent(entry)
 
     def drop(self, entry: AccountKey = STEP, *, intent_only: bool = False) -> None:
         """Note that a step that was begun elsewhere raised."""
-        with self.cancel_scope.write(), self._writing:
+        with self.cancel_scope.write, self._writing:
             self._recorder.drop_step(entry, intent_only=intent_only)
 
     def set_marker(self, name: str, value: Any) -> None:
         """Record a JSON value under a name: a decision that a restarted task reads again. It is no step."""
-        with self.cancel_scope.call():
+        with self.cancel_scope.call:
             self.record_value(name, Frame(self, f"={name}", None, None), value, None, None)
 
     def enter(self, frame: Frame, *, intent_only: bool = False) -> None:
@@ -103,7 +103,7 @@ class StepWrites(RecordedSteps):
             return
         if self.asked is not None:
             self._refuse_if_asked(self.asked)
-        supersedes = supersede(frame.outer) if entry.kind == "model" else ()
+        supersedes = supersede(frame.outer) if entry.kind == "model" and frame.outer is not None else ()
         if self._is_writing:
             self._together.add(BegunStep(entry, supersedes, intent_only))
             return
@@ -196,7 +196,7 @@ class StepWrites(RecordedSteps):
             if watch is not None:
                 watch.failed(error)
             raise
-        with self.cancel_scope.write():
+        with self.cancel_scope.write:
             self.keep_result(frame, text, reported=self.watched and watch is not None)
             if watch is not None:
                 watch.ended(value)

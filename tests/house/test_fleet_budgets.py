@@ -130,13 +130,13 @@ class Cost(NamedTuple):
 
 
 BUDGETS = {
-    "task": Cost(calls=246, sent=2, trips=2, inside=45, received=887, answered=802),
-    "next task": Cost(calls=218, sent=1, trips=1, inside=26, received=553, answered=343),
-    "next run": Cost(calls=223, sent=1, trips=1, inside=58, received=499, answered=361),
-    "step": Cost(calls=57, sent=1, trips=1, inside=5, received=307, answered=5),
+    "task": Cost(calls=245, sent=2, trips=2, inside=45, received=887, answered=802),
+    "next task": Cost(calls=217, sent=1, trips=1, inside=26, received=553, answered=343),
+    "next run": Cost(calls=222, sent=1, trips=1, inside=58, received=499, answered=361),
+    "step": Cost(calls=52, sent=1, trips=1, inside=5, received=307, answered=5),
     "mapped step": Cost(calls=41, sent=0, trips=0, inside=0, received=40, answered=1),
-    "call": Cost(calls=134, sent=1, trips=1, inside=10, received=870, answered=5),
-    "gathered call": Cost(calls=191, sent=0, trips=0, inside=6, received=566, answered=1),  # 30 are of asyncio
+    "call": Cost(calls=118, sent=1, trips=1, inside=10, received=870, answered=5),
+    "gathered call": Cost(calls=178, sent=0, trips=0, inside=6, received=566, answered=1),  # 30 are of asyncio
 }
 MARGIN = 1.0 if sys.version_info[:2] == (3, 11) else 1.1  #: of calls: each Python's library has its own
 

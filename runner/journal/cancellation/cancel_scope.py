@@ -25,6 +25,10 @@ class CancelScope:
         # Re-entrant: a signal handler runs on the task's own thread, perhaps while that is in here.
         self._lock = _RLock()
         self._in_call, self._in_write = _InCall(), _InWrite()  # which do not refer to this: no collector is needed
+        self.call: contextlib.AbstractContextManager[None] = self._in_call
+        """In here the task is inside a step: a deferrable stop waits for its end."""
+        self.write: contextlib.AbstractContextManager[None] = self._in_write
+        """In here the task writes to the store: no stop breaks in."""
         self._asleep: set[Wakeup] = set()
         self._with_person = 0.0
         self._no_question: threading.Event | None = None  # until a person is asked: it costs more than the rest of this
@@ -38,14 +42,6 @@ class CancelScope:
     def in_call(self) -> bool:
         """Whether the task is inside a step."""
         return bool(self._in_call.many)
-
-    def call(self) -> contextlib.AbstractContextManager[None]:
-        """The task is inside a step: a deferrable stop waits for its end."""
-        return self._in_call
-
-    def write(self) -> contextlib.AbstractContextManager[None]:
-        """The task writes to the store: no stop breaks in."""
-        return self._in_write
 
     @contextlib.contextmanager
     def person(self) -> Iterator[None]:

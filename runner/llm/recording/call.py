@@ -58,11 +58,11 @@ class Call:
 
     def write(self) -> contextlib.AbstractContextManager[None]:
         """In here no stop breaks in."""
-        return self._cancel_scope.write()
+        return self._cancel_scope.write
 
     def open(self) -> None:
         """It is made: a deferrable stop waits for its end."""
-        held = self._cancel_scope.call()
+        held = self._cancel_scope.call
         held.__enter__()
         self._held = held
         self._journal.calls_out.add(self._frame)
@@ -79,14 +79,14 @@ class Call:
         """It has its connection, and is noted: it goes out next."""
         if not self._noted:
             self._noted = True
-            with self._cancel_scope.write():
+            with self._cancel_scope.write:
                 self._journal.enter(self._frame, intent_only=True)
 
     async def begins_async(self) -> None:
         """The same, together with calls that other coroutines make."""
         if not self._noted:
             self._noted = True
-            with self._cancel_scope.write():
+            with self._cancel_scope.write:
                 await self._journal.enter_call(self._frame)
 
     def mark_sent(self) -> None:
@@ -97,17 +97,17 @@ class Call:
 
     def record(self, text: str, usage: Usage, reported: bool) -> None:
         """It was answered. ``reported``: it is reported on the event bus elsewhere."""
-        with self._cancel_scope.write():
+        with self._cancel_scope.write:
             self._journal.keep_result(self._frame, text, usage, reported=reported)
 
     async def record_async(self, text: str, usage: Usage, reported: bool) -> None:
         """The same, together with calls that other coroutines made."""
-        with self._cancel_scope.write():
+        with self._cancel_scope.write:
             await self._journal.keep_answer(self._frame, text, usage, reported=reported)
 
     def drop(self) -> None:
         """Its service did not take it."""
         self._journal.release(self._place)
         if self._noted:
-            with self._cancel_scope.write():
+            with self._cancel_scope.write:
                 self._journal.leave(self._frame, intent_only=not self.has_left)

@@ -135,8 +135,7 @@ class _Exchange:
         response.request = self._request
         self._response = response
         self._request.extensions = self._extensions
-        self._headers = response.headers.multi_items()
-        return self.call.answered(response.status_code, self._headers)
+        return self.call.answered(response.status_code, wire.looked_at(response.headers.raw))
 
     def whole(self) -> Any:
         """The response, which is read: recorded if it can be taken."""
@@ -153,7 +152,7 @@ class _Exchange:
         tee = self.call.tee(self._response.extensions.get("http_version", b"HTTP/1.1"))
         return self._library.Response(
             self._response.status_code,
-            headers=wire.unframed(self._headers),
+            headers=wire.unframed(self._response.headers.multi_items()),
             request=self._request,
             extensions=self._response.extensions,
             stream=stream(self._response, tee),

@@ -1,6 +1,7 @@
 """One call of a model on its way through a transport, whichever library's that is."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from runner.core import fault_points
@@ -17,11 +18,7 @@ from runner.modelserver.stubs import Standin, chosen, named
 
 def parse_request(method: str, url: str, body: bytes, journal: Journal, unattributed: bool) -> wire.Request | None:
     """The call of a model that a request made in a task is; None if it is none."""
-
-    def recorded(digest: str) -> bool:
-        return journal.has_call(digest, unattributed=unattributed)
-
-    return wire.request(method, url, marks.without(body), recorded)
+    return wire.request(method, url, marks.without(body), partial(journal.has_call, unattributed=unattributed))
 
 
 UNUSABLE = "its answer is not usable: not JSON, an error, or empty"

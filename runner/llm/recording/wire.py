@@ -11,6 +11,8 @@ from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from pydantic_core import from_json
+
 from runner.core.ledger import NO_TOKENS, Usage, usage_in
 from runner.llm.clients.names import without_secrets
 from runner.llm.recording import event_stream, links
@@ -57,6 +59,7 @@ _KEPT = frozenset(
 )
 _OF_AN_ERROR = frozenset({"error", "user_id", "request_id", "type"})
 _FRAMING = frozenset({"content-encoding", "content-length", "transfer-encoding", "connection"})
+_LOOKED_AT = frozenset(name.encode() for name in _KEPT | _FRAMING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +118,19 @@ def _model(body: bytes, named: str | None) -> str | None:
     """The model that a request asks, if it is one of a model: JSON that names it, or that is sent where it is
     ``named``."""
     try:
-        data = json.loads(body)
+        data = read(body)
     except ValueError:
         return None
     model = (data.get("model") or named) if isinstance(data, dict) else None
     return model[:200] if isinstance(model, str) else None
+
+
+def read(body: bytes) -> Any:
+    """What is in JSON. Raises ValueError."""
+    try:
+        return from_json(body, cache_strings="keys")
+    except ValueError:  # also where it has half a surrogate pair, is in another encoding, or very deep
+        return json.loads(body)
 
 
 def _digest(method: str, plain: bytes, body: bytes, recorded: Callable[[str], bool]) -> str:
@@ -197,6 +208,12 @@ def kept(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(name, value) for name, value in headers if name.lower() in _KEPT]
 
 
+def looked_at(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
+    """Those of the headers that anything here looks at: services send thirty."""
+    lowered = ((name.lower(), value) for name, value in headers)
+    return [(name.decode(), value.decode("ascii", "ignore")) for name, value in lowered if name in _LOOKED_AT]
+
+
 def unframed(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """The headers without those of a body that is decoded by now."""
     return [(name, value) for name, value in headers if name.lower() not in _FRAMING]
@@ -213,7 +230,7 @@ def taken(asked: Request, headers: Mapping[str, str], body: bytes) -> Usage | No
     if "json" not in headers.get("content-type", ""):
         return spent(asked, body)
     try:
-        data = json.loads(body)
+        data = read(body)
     except ValueError:
         return None
     if isinstance(data, dict) and data.get("error") and data.keys() <= _OF_AN_ERROR:
@@ -290,7 +307,7 @@ def usage_of(body: bytes) -> Usage:
     if event_stream.is_one(body):
         return _usage(event_stream.events_of(body))
     try:
-        return _usage([json.loads(body)])
+        return _usage([read(body)])
     except ValueError:
         lines = [line.removeprefix(b"data:").strip() for line in body.split(b"\n") if _SPENT.search(line)]
     return _usage(_read(line) for line in lines)

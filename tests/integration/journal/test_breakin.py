@@ -43,7 +43,7 @@ def test_a_write_that_begins_as_a_task_is_to_be_broken_into_ends_first() -> None
         cancel_scope, writes = CancelScope(), list[str]()
         with pytest.raises(TaskTimeout), timing.timed(cancel_scope, 0.001):  # noqa: PT012 - wherever it comes
             while True:
-                with cancel_scope.write():
+                with cancel_scope.write:
                     writes.append("begun")
                     for _ in range(300):
                         pass

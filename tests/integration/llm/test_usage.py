@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from runner.core.ledger import Usage
-from runner.llm.recording.wire import Answer, answer_of, usage_of
+from runner.llm.recording.wire import Answer, answer_of, looked_at, request, taken, usage_of
 
 OPENAI = {
     "prompt_tokens": 1000, "completion_tokens": 300, "total_tokens": 1300,
@@ -84,3 +84,36 @@ def test_a_recorded_answer_keeps_them_and_workers_of_before_read_it(usage: Usage
 def test_what_was_recorded_before_is_read() -> None:
     text = '{"status": 200, "headers": [], "model": "m", "agent": "a", "usage": [3, 4], "body": "{}"}'
     assert answer_of(json.loads(text)).usage == Usage(3, 4)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        json.dumps({"model": "m", "usage": OPENAI, "said": "\ud800"}).encode(),  # half a surrogate pair
+        b"\xef\xbb\xbf" + json.dumps({"model": "m", "usage": OPENAI}).encode(),
+        json.dumps({"model": "m", "usage": OPENAI}).encode("utf-16"),
+        json.dumps({"model": "m", "usage": OPENAI, "deep": json.loads("[" * 400 + "]" * 400)}).encode(),
+        json.dumps({"model": "m", "usage": OPENAI, "score": float("nan"), "long": 10**40}).encode(),
+    ],
+    ids=["surrogate", "mark", "utf-16", "deep", "numbers"],
+)
+def test_all_that_python_reads_as_json_is_a_call_and_an_answer(body: bytes) -> None:
+    asked = request("POST", "http://localhost/v1/completions", body, lambda _: False)
+    assert asked is not None
+    assert asked.model() == "m"
+    assert taken(asked, {"content-type": "application/json"}, body) == OF_OPENAI
+
+
+def test_what_is_no_json_is_neither() -> None:
+    for body in (b"", b"{", b'{"model": "m",}', b"\xff"):
+        assert request("POST", "http://localhost/v1/completions", body, lambda _: False) is None
+
+
+def test_of_many_headers_those_are_read_that_something_here_looks_at() -> None:
+    sent = [
+        (b"Content-Type", b"application/json"),
+        (b"set-cookie", b"k=v"),
+        (b"X-Request-Id", b"r-\xe9"),
+        (b"\xff", b""),
+    ]
+    assert looked_at(sent) == [("content-type", "application/json"), ("x-request-id", "r-")]

@@ -64,7 +64,7 @@ def test_all_scripts_leave_the_same(
     driver: Driver, monkeypatch: pytest.MonkeyPatch, reported: bool, calls: list[tuple[AccountKey, Usage]]
 ) -> None:
     by_its_own = record(driver, "r1", calls, reported=reported)
-    monkeypatch.setattr(ClaimedSteps, "_recorded_alone", lambda *_, **__: False)
+    monkeypatch.setattr(ClaimedSteps, "_record_call", lambda *_: 0)
     by_any = record(driver, "r2", calls, reported=reported)
     found, due = left(driver.redis, by_its_own._run), left(driver.redis, by_any._run)
     together = left(driver.redis, record_together(driver, "r3", calls, reported=reported)._run)
@@ -101,7 +101,7 @@ def test_a_step_of_the_authors_own_leaves_the_same(
         return found
 
     by_its_own = stored("r1")
-    monkeypatch.setattr(ClaimedSteps, "_recorded_alone", lambda *_, **__: False)
+    monkeypatch.setattr(ClaimedSteps, "_record_own", lambda *_: 0)
     assert by_its_own == stored("r2")
     assert by_its_own["expires"] is over
 

@@ -278,9 +278,9 @@ def test_calls_of_two_threads_that_end_at_once_count_once(monkeypatch: pytest.Mo
                 outage.ends("other")
             return found
 
-    outage._waiting = Meanwhile()
+    outage.waiting = Meanwhile()
     for who in ("one", "one", "other"):
         outage.begins(who, NotNow("OOM", "full"))
     now[0] = 10.0
     outage.ends("one")
-    assert (outage.is_on, outage.seconds) == (False, 10.0)
+    assert (bool(outage.waiting), outage.seconds) == (False, 10.0)

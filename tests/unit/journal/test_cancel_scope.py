@@ -23,7 +23,7 @@ def test_a_task_in_its_own_code_may_be_stopped():
 
 def test_a_call_is_broken_into_by_force_only():
     cancel_scope = CancelScope()
-    with cancel_scope.call():
+    with cancel_scope.call:
         assert cancel_scope.in_call
         cancel_scope.ask(Interrupted("drain"))
         assert not cancel_scope.interruptible(force=False)
@@ -34,7 +34,7 @@ def test_a_call_is_broken_into_by_force_only():
 
 def test_a_write_is_never_broken_into():
     cancel_scope = CancelScope()
-    with cancel_scope.call(), cancel_scope.write():
+    with cancel_scope.call, cancel_scope.write:
         cancel_scope.ask(ClaimLost("gone"))
         assert not cancel_scope.interruptible(force=True)
     assert cancel_scope.interruptible(force=False)
@@ -43,7 +43,7 @@ def test_a_write_is_never_broken_into():
 def test_a_call_that_would_begin_after_the_stop_does_not():
     cancel_scope = CancelScope()
     cancel_scope.ask(TimedOut("slow"))
-    with pytest.raises(TimedOut), cancel_scope.call():
+    with pytest.raises(TimedOut), cancel_scope.call:
         pytest.fail("it began")
     assert not cancel_scope.in_call
 
@@ -51,7 +51,7 @@ def test_a_call_that_would_begin_after_the_stop_does_not():
 @pytest.mark.parametrize("raised", [ValueError, Interrupted])
 def test_what_raises_inside_leaves_the_gate_as_it_was(raised):
     cancel_scope = CancelScope()
-    with pytest.raises(raised), cancel_scope.call(), cancel_scope.write():
+    with pytest.raises(raised), cancel_scope.call, cancel_scope.write:
         raise raised
     cancel_scope.ask(Interrupted("drain"))
     assert cancel_scope.interruptible(force=False)
@@ -59,8 +59,8 @@ def test_what_raises_inside_leaves_the_gate_as_it_was(raised):
 
 def test_calls_side_by_side_all_count():
     cancel_scope = CancelScope()
-    with cancel_scope.call():
-        with cancel_scope.call():
+    with cancel_scope.call:
+        with cancel_scope.call:
             pass
         assert cancel_scope.in_call
     assert not cancel_scope.in_call

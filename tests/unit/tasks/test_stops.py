@@ -87,7 +87,7 @@ def test_a_process_that_has_a_message_ends_when_it_has_returned_that(
     away: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flying = Flying()
-    monkeypatch.setattr(stops, "outage", SimpleNamespace(is_on=away))
+    monkeypatch.setattr(stops, "outage", SimpleNamespace(waiting=away))
     flying.stops.has_message = True
     if away:  # it cannot be returned; it is sent again, as one that is lost
         with pytest.raises(SystemExit):
