@@ -16,9 +16,6 @@ from runner.llm.recording import wire
 from runner.llm.recording.recorded_call import RecordedCall, Tee, parse_request
 from runner.modelserver.stubs.redirect import redirect_request
 
-_LEAVES = "send_request_headers.started"
-_WATCHED = ("send_request_headers.started", "send_request_body.started", "send_request_body.complete")
-
 
 def install(library: Any) -> None:
     """Have the transports of a library journaled, once in a process."""
@@ -100,6 +97,7 @@ class _Exchange:
     def __init__(self, library: Any, request: Any, call: RecordedCall) -> None:
         self._library, self._request, self.call = library, request, call
         self._response: Any = None
+        self.is_leaving = False  #: its headers have been given to its connection
 
     def recorded(self) -> Any:
         """The recorded answer, as the library gives it; None if there is none."""
@@ -117,12 +115,21 @@ class _Exchange:
         self._watched_by_others = theirs is not None
         return redirect_request(self._library, self._request, self.call.instead)
 
+    def leaves(self, event: str, info: dict[str, Any]) -> bool:
+        """Whether an event on the wire is that the request leaves: what asked a proxy for the connection is none."""
+        if (
+            not event.endswith("send_request_headers.started")
+            or getattr(info.get("request"), "method", b"") == b"CONNECT"
+        ):
+            return False
+        self.is_leaving = True
+        return True
+
     def trace(self, event: str, info: dict[str, Any]) -> None:
         """What happens on the wire: the call begins when its request goes out, not when it waits for a connection."""
-        if not event.endswith(_WATCHED) or _of_proxy(info):
-            return
-        if event.endswith(_LEAVES):
-            self.call.headers_leave()
+        if not self.is_leaving:
+            if self.leaves(event, info):
+                self.call.headers_leave()
         elif event.endswith("send_request_body.started"):
             self.call.body_leaves()
         elif event.endswith("send_request_body.complete"):
@@ -166,17 +173,12 @@ def _both(ours: _Exchange, theirs: Any, event: str, info: dict[str, Any]) -> Non
 
 
 async def _both_async(ours: _Exchange, theirs: Any, event: str, info: dict[str, Any]) -> None:
-    if event.endswith(_WATCHED):
-        if event.endswith(_LEAVES) and not _of_proxy(info):
-            await ours.call.headers_leave_async()
+    if not ours.is_leaving and ours.leaves(event, info):
+        await ours.call.headers_leave_async()
+    else:
         ours.trace(event, info)
     if theirs is not None:
         await theirs(event, info)
-
-
-def _of_proxy(info: dict[str, Any]) -> bool:
-    """Whether what happens is of the request by which a proxy is asked for a connection."""
-    return getattr(info.get("request"), "method", b"") == b"CONNECT"
 
 
 def _streams(library: Any) -> tuple[Any, Any]:
