@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from textual._context import visible_screen_stack
 from textual.pilot import Pilot
 from textual.worker import WorkerCancelled
 
@@ -144,7 +145,8 @@ class Screen:
 
     @property
     def rows(self) -> list[str]:
-        """What is on the screen, row by row."""
+        """What is on the screen, row by row, drawn as the application does it: with what is behind a question."""
+        visible_screen_stack.set(self.app._background_screens)
         return [
             "".join(segment.text for segment in strip).rstrip() for strip in self.app.screen._compositor.render_strips()
         ]

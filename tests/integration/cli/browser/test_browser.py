@@ -253,6 +253,18 @@ def test_pruning_asks_and_says_how_many_would_go(play, source):
     play(story, source)
 
 
+def test_what_is_behind_a_question_is_seen_whoever_draws_it_first(play, source):
+    """Where the test came before the application, it drew nothing there, for good, and waited for the line of keys."""
+
+    async def story(screen):
+        await screen.press("p")
+        screen.app.screen.refresh()
+        assert "3 branches, 7 checkpoints" in screen.rows[0]
+        assert all(key in screen.rows[-1] for key in KEYS)
+
+    play(story, source)
+
+
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_an_empty_place(play, fakes, size):
     async def story(screen):
