@@ -40,8 +40,8 @@ class _InFlight:
     cancel_scope: CancelScope
     claim: Claim
     section: waiting.Section
+    waited: float  # in the process, until then, for the store; where there is a timeout
     began: float = field(default_factory=time.monotonic)
-    waited: float = field(default_factory=lambda: outage.seconds)  # in the process, until then, for the store
 
 
 class TaskStops:
@@ -88,7 +88,7 @@ class TaskStops:
         waiter = waiting.here() if waiting.shared else None
         may = partial(self._may_break_in, cancel_scope)
         section = InterruptibleSection(may) if waiter is None else waiter.section(may)
-        task = _InFlight(cancel_scope, claim, section)
+        task = _InFlight(cancel_scope, claim, section, outage.seconds if timeout else 0.0)
         timer: waiting.Timer | None = None
         try:
             try:
