@@ -49,6 +49,11 @@ for _signum, _handler in (
     if signal.getsignal(_signum) == signal.SIG_IGN:
         signal.signal(_signum, _handler)
 
+# Sockets are in folders there, and the path of one has at most 104 characters.
+if len(tempfile.gettempdir()) > 45:
+    os.environ["TMPDIR"] = "/tmp"
+    tempfile.tempdir = None  # it is looked for again
+
 _is_quick = pytest.StashKey[bool]()
 _imported = 0  #: modules that no collection looks through
 MANY = 20  #: as many more are worth looking through all that there is once

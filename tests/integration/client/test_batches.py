@@ -80,10 +80,14 @@ def test_so_many_are_active_and_the_inputs_come_as_they_are_needed(
 
 
 def test_a_batch_goes_on_where_its_submitter_was_killed(
-    client: Client, read: Prepared, work: Any, redis: Redis
+    client: Client, read: Prepared, work: Any, redis: Redis, eventually: Any
 ) -> None:
+    def work_when_submitted() -> None:
+        eventually(lambda: redis.llen(queue_of("runner")) == 8, why="eight are submitted")
+        work()
+
     first = iter(client.submit_many(read, topics(20), id="all of them", at_once=8))
-    helper = threading.Timer(0.05, work)
+    helper = threading.Thread(target=work_when_submitted)
     helper.start()
     next(first)  # and no more: eight were submitted, and are done
     helper.join()
