@@ -44,7 +44,10 @@ FRESH = 60.0  #: seconds that who made a folder may take to lock it
 
 _here: list[str] = []  #: as text: a path is asked for it twice for each task
 
-_chdir, _listdir = os.chdir, os.listdir  #: as they are before `install`: both are called for each task
+_chdir, _listdir, _stat = os.chdir, os.listdir, os.stat  #: as they are before `install`: they are called for each task
+
+SETTLED = 2.0  #: seconds after a change in a folder; until then another one may have the same time
+_empty: dict[str, int] = {}  #: where nothing was when that was last changed, and when, in ns
 
 
 def enter(cache: Path) -> None:
@@ -86,8 +89,15 @@ def is_here() -> bool:
 
 
 def stray_files() -> list[str]:
-    """What was written here by a relative path although that is not permitted: root can. It is removed."""
-    if not _here or not (found := _listdir(_here[0])):
+    """What was written here by a relative path although that is not permitted: root can. It is removed.
+
+    A folder in which something is made has another time: to look at that costs a third of what it costs to list it.
+    """
+    if not _here or _empty.get(_here[0]) == (changed := _stat(_here[0]).st_mtime_ns):
+        return []
+    if not (found := _listdir(_here[0])):
+        if time.time() - changed / 1e9 > SETTLED:
+            _empty[_here[0]] = changed
         return []
     for name in found:
         path = Path(_here[0], name)

@@ -93,3 +93,22 @@ def test_a_task_that_ends_takes_no_code_that_is_read_away_from_its_folder(
     os.chdir(root)
     folder.leave()
     assert Path.cwd() == here
+
+
+def test_a_folder_is_listed_only_where_something_may_have_been_made_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed, listdir = [], relative_paths._listdir
+    monkeypatch.setattr(relative_paths, "_here", [str(tmp_path)])
+    monkeypatch.setattr(relative_paths, "_listdir", lambda path: listed.append(path) or listdir(path))
+    for _ in range(3):
+        assert relative_paths.stray_files() == []
+    assert len(listed) == 3, "it has just been made: what is made now may have the same time"
+    os.utime(tmp_path, (1e9, 1e9))
+    for _ in range(3):
+        assert relative_paths.stray_files() == []
+    assert len(listed) == 4
+    (tmp_path / "report.txt").write_text("stray")
+    assert relative_paths.stray_files() == ["report.txt"]
+    assert relative_paths.stray_files() == []
+    assert len(listed) == 6
