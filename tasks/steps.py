@@ -11,6 +11,7 @@ from typing import Any
 
 from celery import bootsteps
 from celery.signals import after_setup_logger, after_setup_task_logger, worker_process_init, worker_shutting_down
+from celery.utils.log import ColorFormatter
 from celery.worker import state
 
 from runner.core.redaction import redact_handlers
@@ -118,6 +119,10 @@ def make_supervisor(name: str) -> Supervisor:
 @after_setup_logger.connect
 @after_setup_task_logger.connect
 def _mask_secrets(logger: logging.Logger, **_: Any) -> None:
+    for handler in logger.handlers:
+        usual: Any = handler.formatter
+        if type(usual) is ColorFormatter and not usual.use_color:
+            handler.setFormatter(logging.Formatter(usual._fmt))  # which does the same in fewer calls
     redact_handlers(logger)
 
 

@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import re
+import time
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -102,11 +103,22 @@ class RedactingFormatter(logging.Formatter):
     def __init__(self, formatter: logging.Formatter) -> None:
         super().__init__()
         self._formatter = formatter
+        usual = type(formatter) is logging.Formatter and formatter.datefmt is None
+        self._line = str(formatter._fmt) if usual and type(formatter._style) is logging.PercentStyle else ""
+        self._second, self._time = 0, ""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, or the lines, of a record."""
-        text = self._formatter.format(record)
-        return text if getattr(record, CLEAN, False) else redact(text)
+        if not getattr(record, CLEAN, False):
+            return redact(self._formatter.format(record))
+        if not self._line or record.exc_info or record.stack_info:
+            return self._formatter.format(record)
+        # What logging's own formatter makes of it in ten calls, and by telling the time of day again for each line
+        second = int(record.created)
+        if second != self._second:
+            self._second, self._time = second, time.strftime(self.default_time_format, time.localtime(second))
+        record.message, record.asctime = record.getMessage(), f"{self._time},{int(record.msecs):03d}"
+        return self._line % record.__dict__
 
 
 def redact_handlers(logger: logging.Logger) -> None:

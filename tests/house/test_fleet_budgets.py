@@ -132,7 +132,7 @@ class Cost(NamedTuple):
 BUDGETS = {
     "task": Cost(calls=245, sent=2, trips=2, inside=45, received=887, answered=802),
     "next task": Cost(calls=217, sent=1, trips=1, inside=26, received=553, answered=343),
-    "next run": Cost(calls=222, sent=1, trips=1, inside=58, received=499, answered=361),
+    "next run": Cost(calls=222, sent=1, trips=1, inside=57, received=499, answered=361),
     "step": Cost(calls=52, sent=1, trips=1, inside=5, received=307, answered=5),
     "mapped step": Cost(calls=41, sent=0, trips=0, inside=0, received=40, answered=1),
     "call": Cost(calls=118, sent=1, trips=1, inside=10, received=870, answered=5),

@@ -109,11 +109,15 @@ put(run, told, completed, name, key, t[2] or 0, t[3] or 0, 0, '["' .. seq .. '"]
 if expansion then expand(run, name, branch, key, seq, expansion) end
 r[19] = told + (expansion and #expansion.notes or 0)
 if unlocked > 0 then redis.call("HINCRBY", run, "tasks", unlocked) end
+local fields = {"seq", seq, "left", left}
 if asked_for(r[13], "task_completed") then
   local head = put_checkpoint(id, name, branch, r[15], seq, b[9] or b[10] or "", "task_completed", key, stamp, at)
-  redis.call("HSET", branch, "seq", seq, "left", left, "head", head)
+  fields[5], fields[6] = "head", head
+end
+if ends and not asked_for(r[13], "crew_kickoff_completed") then  -- whose checkpoint reads the branch
+  known.branch = fields
 else
-  redis.call("HSET", branch, "seq", seq, "left", left)
+  redis.call("HSET", branch, unpack(fields))
 end
 if b[1] ~= "running" then
   -- The branch is over: the output, which was paid for, is kept. A resume finds the tasks that it unlocks.

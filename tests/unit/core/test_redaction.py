@@ -200,3 +200,15 @@ def test_a_long_text_costs_what_it_is_long(piece: str) -> None:
         return time.process_time() - began
 
     assert cost(400_000) < 40 * max(cost(40_000), 0.01)  # quadratic: 100 times
+
+
+@pytest.mark.parametrize("line", ["[%(asctime)s: %(levelname)s/%(processName)s] %(message)s", "%(message)s", None])
+def test_a_line_without_secrets_is_as_logging_formats_it(line: str | None) -> None:
+    usual = logging.Formatter(line)
+    ours = RedactingFormatter(usual)
+    for created in (1795792802.0, 1795792802.7519, 1795792803.0004, 1795792802.9):
+        record = logging.LogRecord("runner.tasks", logging.INFO, __file__, 1, "%s of %d", ("half", 2), None)
+        record.created, record.msecs, record.clean = created, created % 1 * 1000 // 1, True
+        assert ours.format(record) == usual.format(record)
+    record.exc_info = (ValueError, ValueError("no"), None)
+    assert ours.format(record) == usual.format(record)

@@ -20,14 +20,14 @@ local function leave_batch(home, batch, id, status, active, keep)
   for _, k in ipairs({batch_key(home, batch), batch_runs_key(home, batch), batch_ended_key(home, batch)}) do redis.call("PEXPIRE", k, keep) end
 end
 -- known: nil or, of a branch that runs, what the caller has read: "events", how many the run has, which this stores; and "done", its
--- branches, if nothing is in flight on any, with "bundle", what intact_last returns.
+-- branches, if nothing is in flight on any, with "bundle", what intact_last returns; and "branch", what is to be written to the branch.
 local function finish(home, run, name, status, err, at, known)
   known = known or {}
   local r = redis.call("HMGET", run, "id", "keep", "bundle", "branch", "batch", "live", "events")
   local branch = branch_key(run, name)
   local was = known.events and "running" or redis.call("HGET", branch, "status")
   local ran = was == "running" or was == "waiting"
-  redis.call("HSET", branch, "status", status, "error", err, "ended_at", at)
+  redis.call("HSET", branch, "status", status, "error", err, "ended_at", at, unpack(known.branch or {}))
   local live, ended = (r[6] or 0) - (ran and 1 or 0), {}
   -- A run has the status of its current branch.
   if r[4] == name then ended = {"status", status, "error", err, "ended_at", at} end
