@@ -32,6 +32,7 @@ from runner.providers.redis.address import identity
 from runner.providers.redis.connection import Replicas, connect
 from runner.providers.redis.envelope import JOB, Message, argument_text, message_of
 from runner.providers.redis.patience import REFUSED
+from runner.providers.redis.protocol import name_of
 from runner.providers.redis.store import RedisStore
 from runner.tasks import capacity, environments, pool
 from runner.tasks.app import app, own_broker, pools, state_url
@@ -170,6 +171,7 @@ class Process:
                 page=task_marks.page(self._page(), self.name()),
                 retire=pool.retire if self._on_main_thread else None,
                 waits=pool.waits if self._on_main_thread else None,
+                is_wanted=self._is_wanted,
                 time_slice=self.settings.time_slice,
                 serves=["" if one == "process" else one for one in pools()],
                 code=self._code(),
@@ -177,6 +179,11 @@ class Process:
             )
             kept.executor = found
         return found
+
+    def _is_wanted(self) -> bool:
+        """Whether messages wait for a process; so it is taken to be where another broker has them."""
+        queue = name_of(app.conf.task_default_queue)
+        return not self._own_broker or self._store().workers.queue_length(queue, pools()) > 0
 
     def _page(self) -> int | None:
         waiter = waiting.here()

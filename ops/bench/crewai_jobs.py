@@ -119,16 +119,18 @@ def in_turn(client: Client, folder: Path, bare: dict[str, list[float]], runs: in
         times = list(tasks_of(client, handle.id).values())
         for task, next_one in pairwise(times):
             ms["between"].append((next_one["task_started"] - task["task_completed"]) * 1000)
+        used: dict[int, float] = {}  # by a process for the tasks that it did before
         for one, task in zip(notes, times, strict=True):
             ms["whole"].append((task["task_completed"] - task["task_started"]) * 1000)
             ms["before"].append((one["began"] - task["task_started"]) * 1000)
             ms["load"].append((one["loaded"] - one["began"]) * 1000)
             ms["work"].append((one["ended"] - one["loaded"]) * 1000)
-            busy.append(tuple(at * 1000 for at in one["busy"]))
+            before, used[one["pid"]] = used.get(one["pid"], 0.0), one["busy"][2]
+            busy.append(tuple((at - before) * 1000 for at in one["busy"]))
     ms["busy"] = [one[2] for one in busy]
     for name, what in (
         ("whole", "a task with one call, from claim to commit"),
-        ("busy", "processor time of its process, from the fork to the end"),
+        ("busy", "processor time of its process, from the fork, or the task before, to the end"),
     ):
         yield Row(
             name, what, statistics.median(ms[name]), spread(ms[name], 0, " ms"),

@@ -48,6 +48,7 @@ def begin(*, last: bool = False) -> Callable[[], None]:
         one.handlers, one.propagate = one.handlers + handlers, False
     root.handlers = []
     logging.lastResort = _LastResort(handlers, level)
+    _tells[:] = [_watch()]
     stream: Any = logging.StreamHandler
     stream.format = _format
 
@@ -61,6 +62,24 @@ def begin(*, last: bool = False) -> Callable[[], None]:
                 del stream.format
 
     return undo
+
+
+_tells: list[Callable[[], bool]] = []  #: what tells whether libraries' loggers have other handlers than at `begin`
+
+
+def outlives() -> bool:
+    """Whether the task added handlers that stay when it ends as its process's last: those of libraries' loggers."""
+    return any(added() for added in _tells)
+
+
+def _watch() -> Callable[[], bool]:
+    before = {id(one) for one in _handlers()}
+
+    def added() -> bool:
+        known = before.union(id(handler) for one in of_worker() for handler in one.handlers)
+        return any(id(one) not in known and not isinstance(one, logging.NullHandler) for one in _handlers())
+
+    return added
 
 
 def _restoring(find: Callable[[], Sequence[logging.Logger]]) -> Callable[[], Iterable[logging.Handler]]:
@@ -141,7 +160,8 @@ def _is_import(frame: FrameType | None, folder: str) -> bool:
 def of_worker() -> Sequence[logging.Logger]:
     """The loggers whose lines are the worker's, looked for once, best where processes are forked from: libraries have
     hundreds of loggers, and a forked process copies a page of memory for each that it looks at."""
-    return [one for one in _loggers() if one.name.partition(".")[0] in ("root", *WORKERS)]
+    own = dict.fromkeys((logging.root, *map(logging.getLogger, WORKERS)))  # there, whoever used them
+    return list(own | dict.fromkeys(one for one in _loggers() if one.name.partition(".")[0] in WORKERS))
 
 
 def _loggers() -> list[logging.Logger]:

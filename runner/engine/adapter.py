@@ -15,7 +15,7 @@ from runner.providers.config import CheckpointConfig
 class Adapter(Protocol):
     """One kind of crew. A class of its own inherits from this what its kind has nothing of.
 
-    An adapter with ``disposable = True`` has a process for each task, which ends after it; one with ``remembers =
+    An adapter with ``disposable = True`` has a process for each task, or for several of a run; one with ``remembers =
     True`` has the crew file loaded for each task, because its objects remember what they were asked. One with
     ``only_waits(crew, key)`` says which tasks call no code of the crew's that may block the thread they are done in.
     Where ``is_of_one_task(crew)`` says so, what makes the crew in its file makes another one for each task.

@@ -43,6 +43,11 @@ def is_disposable(name: str) -> bool:
     return name in disposable()
 
 
+def continues(name: str) -> bool:
+    """Whether this process, where a task of a disposable adapter of this name was done, may do the run's next."""
+    return all(plugin.continues(name) for plugin in _of(name))
+
+
 @functools.cache
 def has_own_folder(name: str) -> bool:
     """Whether tasks of the adapter of this name work in a copy of the project, where a process does one at a time."""

@@ -5,7 +5,7 @@ import contextvars
 import errno
 import json
 import socket
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -43,6 +43,7 @@ from runner.modelserver import stubs
 
 ATTEMPTS_ELSEWHERE = 8  #: at a task, of which each failed of what its worker is: for about a minute, then its run fails
 USED_UP = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})  #: what a machine has no more of
+TASKS_OF_ONE = 20  #: tasks of one run that a process does which is for one, at most
 REGISTER_WAIT = 5.0  #: seconds that a job waits for its worker's lease
 
 P = ParamSpec("P")
@@ -73,6 +74,7 @@ class JobExecutor:
         page: Page,
         retire: Retire,
         waits: Waits = None,
+        is_wanted: Callable[[], bool] = lambda: False,
         time_slice: float = 0.0,
         serves: Collection[str] = ("", THREAD),
         code: CodeCache | None = None,
@@ -81,8 +83,8 @@ class JobExecutor:
     ) -> None:
         """``time_slice``: for how many seconds a run continues here from task to task, without a message for each.
 
-        ``serves``: the pools of the tasks that it does. ``code``: what it shares with others. ``environments``: what
-        becomes of jobs of others.
+        ``is_wanted``: whether jobs wait for a process. ``serves``: the pools of the tasks that it does. ``code``: what
+        it shares with others. ``environments``: what becomes of jobs of others.
         """
         self.store, self.page, self.outgoing = store, page, outgoing
         self.code, self.signatures = code or CodeCache(store, cache), Signatures(store.signature)
@@ -92,7 +94,8 @@ class JobExecutor:
         self._process = process
         self._stops = stops
         self._retire = retire
-        self.waits = waits
+        self.waits, self._is_wanted = waits, is_wanted
+        self._continued = 0  # with so many tasks, one after another
         self._time_slice, self._serves = time_slice, serves
         self._environments = environments
         self._slice_ends = 0.0
@@ -114,6 +117,7 @@ class JobExecutor:
         claim, self._next, self.queue = self._next, None, queue
         if claim is None or claim.job != job:
             return self._do_received(job)
+        self._continued += 1
         fault_points.reached("next task claimed, not begun")
         try:
             return self._executor.perform(claim)
@@ -139,14 +143,22 @@ class JobExecutor:
         finally:
             self.over()
 
-    def process_to_continue(self, claim: Claim, unlocks: Iterable[PlannedTask] = ()) -> str:
+    def process_to_continue(self, claim: Claim, unlocks: Collection[PlannedTask] = ()) -> str:
         """This process, if it continues with what a commit makes ready; "" if that is sent, to whichever is free."""
-        if self._stops.draining or self.clock.monotonic() >= self._slice_ends:
+        if self._stops.draining:
             return ""
         for task in unlocks:
             if task.pool not in self._serves:
                 return ""
-        return "" if self._retire is not None and adapters.is_disposable(claim.adapter) else self._process
+        if self._retire is not None and adapters.is_disposable(claim.adapter):
+            return self._process if unlocks and self._may_be_kept(claim.adapter) else ""
+        return self._process if self.clock.monotonic() < self._slice_ends else ""
+
+    def _may_be_kept(self, adapter: str) -> bool:
+        """Whether a process that is for one task does the run's next. Its task takes seconds, so there is no slice of
+        time: it does where no job waits for a process, and not for ever, as what libraries keep of tasks adds up."""
+        may = self._time_slice > 0 and self._continued + 1 < TASKS_OF_ONE
+        return may and adapters.continues(adapter) and not self._is_wanted()
 
     def committed(self, claimed: Claim | None) -> None:
         """A task was committed; this one was ``claimed`` with it."""

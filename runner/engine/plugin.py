@@ -22,7 +22,8 @@ class AdapterPlugin(Framework):
     """Those of `names` that a worker preloads before it forks, unless ``RUNNER_PRELOAD`` says which."""
 
     disposable: bool = False
-    """Whether each task of its crews gets a process of its own, which ends after it."""
+    """Whether each task of its crews gets a process of its own, which ends after it, or after more tasks of that run:
+    see `continues`."""
 
     relative_paths: bool = True
     """Whether relative paths are those of the project: its tasks work in a copy, where a process does one at a time."""
@@ -58,6 +59,11 @@ class AdapterPlugin(Framework):
 
     def prepare(self, home: Home) -> None:
         """Make this process ready for one task, before the code of its crew is loaded."""
+
+    def continues(self, name: str) -> bool:  # noqa: ARG002 - a hook
+        """Whether this process, where a task of the adapter ``name`` was done, may do the run's next, though its kind
+        is disposable: `prepare` is called again for the same home, and the code is loaded again."""
+        return False
 
     def untested(self) -> str | None:
         """A line to say that the framework is installed in an untested version; None otherwise."""

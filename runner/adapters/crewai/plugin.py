@@ -70,12 +70,10 @@ class CrewAIPlugin(AdapterPlugin):
     def imported(self) -> None:
         """Have its locks be this machine's, and let nothing be kicked off, told or asked while a file is read."""
         if _is_imported():
-            from runner.adapters.crewai import discovery, event_routing, knowledge, process_setup
+            from runner.adapters.crewai import process_setup
 
             process_setup.lock_here()
-            discovery.watch()
-            event_routing.watch()
-            knowledge.watch()
+            process_setup.watch()
 
     def quiet(self) -> None:
         """No reports to its makers, no looking for newer versions, no handlers of signals."""
@@ -94,6 +92,12 @@ class CrewAIPlugin(AdapterPlugin):
         from runner.adapters.crewai import process_setup
 
         process_setup.prepare(home)
+
+    def continues(self, name: str) -> bool:
+        """Where a crew's task left the process as it was."""
+        from runner.adapters.crewai import process_setup
+
+        return name == "crewai" and process_setup.is_as_new()
 
     def untested(self) -> str | None:
         """Where it is not of the versions that the tests ran with."""

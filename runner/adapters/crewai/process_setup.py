@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ USUAL = (
     "openai.resources.responses.input_tokens",
     "runner.adapters.crewai.adapter",
     "runner.adapters.crewai.build",
+    "runner.adapters.crewai.continuing",
     "runner.adapters.crewai.discovery",
     "runner.adapters.crewai.agent",
     "runner.adapters.crewai.execute",
@@ -114,9 +115,24 @@ def preload(adapter: str) -> None:
     gc.freeze()  # it stays: forks share it, and it is not collected again
 
 
+_home: Path | None = None  #: that of the run whose tasks this process does
+_tells: list[Callable[[], bool]] = []  #: what tells whether it still is as it began
+
+
+def is_as_new() -> bool:
+    """Whether the run's next task would find this process as a new one, but for what it need not make again."""
+    return bool(_tells) and _tells[0]()
+
+
 def prepare(home: Home) -> None:
-    """In the process of one task: what CrewAI keeps is kept where the run says."""
+    """In a process of one run's tasks: what CrewAI keeps is kept where the run says."""
+    global _home
     folder = home.made()
+    if folder == _home:
+        return
+    if _home is not None:
+        raise RuntimeError("this process is of another run")
+    _home = folder
     real = Path(os.environ.get("HOME") or Path.home())
     overlay(real, folder / HOME, APART)
     os.environ["HOME"] = str(folder / HOME)
@@ -126,6 +142,18 @@ def prepare(home: Home) -> None:
     _import()
     _keep_knowledge(folder / STORAGE)
     _lock_in(folder / "locks")
+    from runner.adapters.crewai import continuing
+
+    watch()
+    _tells.append(continuing.watch())
+
+
+def watch() -> None:
+    """From here on nothing is kicked off, told or asked while a file is read."""
+    from runner.adapters.crewai import discovery, event_routing, knowledge
+
+    for one in (discovery, event_routing, knowledge):
+        one.watch()
 
 
 def _import() -> None:

@@ -19,7 +19,7 @@ def private() -> int:
 def note(_output: object) -> None:
     told = {
         "began": BEGAN, "loaded": LOADED, "ended": time.time(), "busy": [BUSY, LOADED_BUSY, time.process_time()],
-        "private": private(),
+        "private": private(), "pid": os.getpid(),
     }  # fmt: skip
     with Path(os.environ["NOTES"]).open("a") as out:
         print(json.dumps(told), file=out)

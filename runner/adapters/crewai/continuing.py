@@ -1,0 +1,65 @@
+"""Whether a process that has done a task of a crew may do the run's next: where the next would find it as a new one.
+
+What a task makes of its own goes with it: its crew, the modules of its bundle, its folder. What a file changes for its
+whole process does not: handlers on CrewAI's bus and hooks, the environment, signals, logging, threads, methods of
+CrewAI's. Where anything of that differs from what the process began with, the next task has a process of its own.
+"""
+
+import builtins
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from crewai import LLM, Agent, Crew, Task
+from crewai.events import crewai_event_bus
+from crewai.hooks import InterceptionPoint
+from crewai.tools import BaseTool
+from crewai.tools.tool_usage import ToolUsage
+
+from runner.adapters.crewai import planned
+from runner.bundles import own_logging
+
+OF_CREWAI = ("CrewAIEventsLoop", "CrewAISyncHandler")  #: its threads, by which its events are handled: they stay
+
+PATCHED = (
+    (Agent, "__init__"), (Agent, "execute_task"), (Crew, "__init__"), (Crew, "kickoff"), (LLM, "__init__"),
+    (LLM, "call"), (LLM, "acall"), (Task, "__init__"), (Task, "_execute_core"), (BaseTool, "run"), (ToolUsage, "_use"),
+    (builtins, "print"), (builtins, "input"), (builtins, "open"),
+)  # fmt: skip
+"""What instruments wrap, and files: each task would do so once more. Not all there is: each is a page of memory."""
+
+_HANDLERS = ("_sync_handlers", "_async_handlers")
+
+
+def watch() -> Callable[[], bool]:
+    """From here on the process is a task's. Returns what tells whether it still is as it is now."""
+    before = _seen()
+    return lambda: before is not None and not own_logging.outlives() and not _threads() and _seen() == before
+
+
+def _seen() -> list[object] | None:
+    """What files change for their whole process; None where this CrewAI does not tell."""
+    bus: Any = crewai_event_bus
+    if not all(hasattr(bus, name) for name in _HANDLERS):
+        return None
+    return [
+        *({kind: found for kind, found in getattr(bus, name).items() if found} for name in _HANDLERS),
+        {point: planned.own_hooks(point) for point in InterceptionPoint},
+        dict(os.environ),
+        {number: signal.getsignal(number) for number in signal.valid_signals()},
+        [sys.stdin, sys.stdout, sys.stderr, sys.excepthook, threading.excepthook, sys.gettrace(), sys.getprofile()],
+        [getattr(owner, name, None) for owner, name in PATCHED],
+    ]
+
+
+def _threads() -> list[threading.Thread]:
+    """Those that the task left behind."""
+    here = threading.current_thread()
+    return [
+        one
+        for one in threading.enumerate()
+        if one is not here and not isinstance(one, threading.Timer) and not one.name.startswith(OF_CREWAI)
+    ]
