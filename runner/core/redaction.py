@@ -113,7 +113,7 @@ class RedactingFormatter(logging.Formatter):
             return redact(self._formatter.format(record))
         if not self._line or record.exc_info or record.stack_info:
             return self._formatter.format(record)
-        # What logging's own formatter makes of it in ten calls, and by telling the time of day again for each line
+        # What logging's own formatter makes of it in eight calls, and by telling the time of day again for each line
         second = int(record.created)
         if second != self._second:
             self._second, self._time = second, time.strftime(self.default_time_format, time.localtime(second))
