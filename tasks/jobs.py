@@ -195,9 +195,9 @@ class Process:
 def share() -> None:
     """In the main process, before its pool forks."""
     global OUT
-    places = capacity.places()
-    OUT = task_marks.share_sent(os.environ["RUNNER_WORKER_ID"], identity(state_url()), places if _has_children() else 1)
-    task_marks.share(places)
+    places, forked = capacity.places(), _has_children()
+    OUT = task_marks.share_sent(os.environ["RUNNER_WORKER_ID"], identity(state_url()), places if forked else 1)
+    task_marks.share(places, forked=forked)
     observers.installed()  # what each of its children would look for, and make, for itself
     own_logging.of_worker()
     for name in scripts.names():

@@ -5,7 +5,8 @@ promoted, a backup was put back. What it had acknowledged and does not know any 
 and what it costs, only those can tell to whom it was acknowledged. Of the ring the oldest lines go when it is full.
 
 The rings of a worker's processes are in memory that they share: its main process reads them all, and what a dead one
-noted is still there.
+noted is still there. Where all tasks are in the main process, each has lines of its own there instead, which take the
+room of what they say: a ring takes a page of memory from its first line on.
 """
 
 import json
@@ -71,9 +72,54 @@ class Log:
     def lines(self) -> Iterator[tuple[str, int, str, list[str]]]:
         """What is remembered, oldest first: of which claim's task, under which token, what kind, and what."""
         since = self._clock.monotonic() - WINDOW
-        for at, ref, token, kind, *what in _lines(self._memory, self._start, self._size):
+        for at, ref, token, kind, *what in _read(self._texts()):
             if at >= since:
                 yield ref, token, kind, what
+
+    def _texts(self) -> Sequence[bytes]:
+        """The lines, oldest first. One that is being written over meanwhile is none."""
+        memory = self._memory
+        (written,) = _HEAD.unpack_from(memory, self._start)
+        room, base = self._size - _HEAD.size, self._start + _HEAD.size
+        at = written % room
+        old = memory[base + at : base + room] if written > room else b""
+        return bytes(old + memory[base : base + at]).split(b"\n")[written > room : -1]
+
+
+class OwnLog(Log):
+    """The same in this process alone. What is too old to be remembered goes when it is given a claim."""
+
+    def __init__(self, size: int, clock: Clock = SYSTEM) -> None:
+        super().__init__(bytearray(), 0, size, clock)
+        self._lines: list[bytes] = []
+        self._taken = 0
+
+    def claimed(self, ref: str, token: int) -> "ClaimLog":
+        """A claim was given."""
+        since, old = self._clock.monotonic() - WINDOW, 0
+        for line in self._lines:
+            if float(line[1 : line.index(b",")]) >= since:
+                break
+            old += 1
+        self._drop(old)
+        return super().claimed(ref, token)
+
+    def add(self, claim: str, said: str) -> None:
+        """A line of texts, each as JSON."""
+        line = f"[{self._clock.monotonic():.3f}, {claim}, {said}]".encode()
+        if len(line) > self._size // 4:
+            return  # a name of many kilobytes
+        self._lines.append(line)
+        self._taken += len(line)
+        if self._taken > self._size:
+            self._drop(len(self._lines) // 4)
+
+    def _drop(self, many: int) -> None:
+        self._taken -= sum(map(len, self._lines[:many]))
+        del self._lines[:many]
+
+    def _texts(self) -> Sequence[bytes]:
+        return tuple(self._lines)
 
 
 class ClaimLog:
@@ -118,21 +164,26 @@ def _recorded_as(begun: str, paid: str) -> str:
 
 
 class Logs:
-    """The rings of a worker's processes, one for each place in its pool."""
+    """Those of a worker's pool, one for each place in it; ``forked``: its places are processes of their own."""
 
-    def __init__(self, places: int, clock: Clock = SYSTEM) -> None:
-        self._clock = clock
+    def __init__(self, places: int, clock: Clock = SYSTEM, *, forked: bool = True) -> None:
+        self._clock, self._places = clock, places
         self._size = max(SMALLEST, min(LARGEST, ALL // max(places, 1)))
-        self._memory = mmap.mmap(-1, self._size * places)  # what is never written takes no room
+        self._shared = mmap.mmap(-1, self._size * places) if forked else None  # what is never written takes no room
+        self._own: dict[int, OwnLog] = {}
 
     def log(self, place: int) -> Log:
         """That of this place."""
-        return Log(self._memory, place * self._size, self._size, self._clock)
+        if self._shared is not None:
+            return Log(self._shared, place * self._size, self._size, self._clock)
+        if place not in self._own:
+            self._own[place] = OwnLog(self._size, self._clock)
+        return self._own[place]
 
     def claims(self) -> list[Acknowledged]:
         """What is remembered, by claim."""
         found: dict[tuple[str, int], Acknowledged] = {}
-        for place in range(len(self._memory) // self._size):
+        for place in range(self._places) if self._shared is not None else tuple(self._own):
             for ref, token, kind, what in self.log(place).lines():
                 _note(found.setdefault((ref, token), Acknowledged(ref, token)), kind, what)
         return list(found.values())
@@ -154,13 +205,9 @@ def _note(claim: Acknowledged, kind: str, what: list[str]) -> None:
         (claim.ended,) = what
 
 
-def _lines(memory: "mmap.mmap | bytearray", start: int, size: int) -> Iterator[Iterable[Any]]:
-    """The lines that are whole, oldest first. One that is being written over meanwhile is none."""
-    (written,) = _HEAD.unpack_from(memory, start)
-    room, base = size - _HEAD.size, start + _HEAD.size
-    at = written % room
-    text = memory[base : base + at] if written <= room else memory[base + at : base + room] + memory[base : base + at]
-    for line in text.split(b"\n")[written > room : -1]:
+def _read(lines: Iterable[bytes]) -> Iterator[Iterable[Any]]:
+    """Those that are whole."""
+    for line in lines:
         try:
             found = json.loads(line)
         except ValueError:

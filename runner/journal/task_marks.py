@@ -78,11 +78,12 @@ class Page:
         _PAGE.pack_into(self._memory, self._start, self._process, task, token)
 
 
-def share(places: int) -> None:
-    """In the main process, before its pool forks: have a page for each of so many processes."""
+def share(places: int, *, forked: bool = True) -> None:
+    """In the main process, before its pool forks: have a page for each of so many processes. Not ``forked``: all that
+    have a place in the pool are in this process."""
     global _memory, _logs
     _memory = mmap.mmap(-1, _PAGE.size * places)
-    _logs = Logs(places)
+    _logs = Logs(places, forked=forked)
 
 
 def page(place: int | None, process: str) -> Page:

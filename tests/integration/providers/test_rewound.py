@@ -303,9 +303,10 @@ def test_what_is_there_is_in_no_doubt(driver: Driver, logs: Logs, caplog: pytest
     assert not caplog.records
 
 
-def test_a_full_memory_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("forked", [True, False])
+def test_a_full_memory_forgets_the_oldest(forked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acknowledged, "LARGEST", acknowledged.SMALLEST)
-    logs = Logs(1)
+    logs = Logs(1, forked=forked)
     log = logs.log(0)
     for i in range(1000):
         claim = log.claimed(f"r|main|t{i}", i)
@@ -320,9 +321,12 @@ def test_a_full_memory_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> No
     assert logs.claims() == []
 
 
-def test_steps_whose_names_are_too_long_for_one_line_have_a_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("forked", [True, False])
+def test_steps_whose_names_are_too_long_for_one_line_have_a_line_each(
+    forked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(acknowledged, "LARGEST", acknowledged.SMALLEST)
-    logs = Logs(1)
+    logs = Logs(1, forked=forked)
     claim = logs.log(0).claimed("r|main|t", 1)
     names = ["\u67e5" * 60 + f"({n:016x})#1" for n in range(24)]
     claim.recorded(names[:-2], "", "")

@@ -44,9 +44,10 @@ def test_a_store_in_memory_goes_by_its_clock() -> None:
     assert [worker for worker, _ in store.workers.lapsed(store.memory.now())] == ["w0"]
 
 
-def test_what_was_acknowledged_is_remembered_for_so_long_by_the_clock() -> None:
+@pytest.mark.parametrize("forked", [True, False])
+def test_what_was_acknowledged_is_remembered_for_so_long_by_the_clock(forked: bool) -> None:
     clock = ManualClock()
-    logs = Logs(1, clock)
+    logs = Logs(1, clock, forked=forked)
     logs.log(0).claimed("r-1/main/a", 1)
     clock.advance(WINDOW)
     assert [claim.ref for claim in logs.claims()] == ["r-1/main/a"]
