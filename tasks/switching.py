@@ -88,6 +88,8 @@ class Loop(Protocol):
 class SwitchingTask(greenlet):
     """One task: a `waiting.Waiter`. It is continued by the loop alone, in the loop's thread."""
 
+    __slots__ = ("_has_thread", "_loop", "_may", "_parked", "_waits", "blocking", "in_a_thread", "local")
+
     def __init__(self, loop: Loop, run: Callable[[], object], local: Any) -> None:
         super().__init__(run, loop.hub)
         self._loop, self.local = loop, local
@@ -268,6 +270,8 @@ class SwitchingTask(greenlet):
 
 class SwitchingAlarm:
     """What one task waits for."""
+
+    __slots__ = ("_loop", "_number", "_set", "_task")
 
     def __init__(self, task: SwitchingTask, loop: Loop) -> None:
         self._task, self._loop = task, loop

@@ -43,6 +43,8 @@ class Counters(Counter[AccountKey]):
     ``passed``: how many records of its own journal a task passed meanwhile, whether they are in the account or not.
     """
 
+    __slots__ = ("passed", "tokens")
+
     def __init__(self, *given: Any) -> None:
         self.tokens: defaultdict[AccountKey, int] = defaultdict(int)
         self.passed = 0

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
-from functools import partial, wraps
+from functools import cached_property, partial, wraps
 from typing import Any
 
 from runner.journal.journal import Journal
@@ -15,8 +15,13 @@ _enclosing: ContextVar[Journal | None] = ContextVar("runner_enclosing_journal", 
 _inherited: ContextVar[Journal | None] = ContextVar("runner_brought_journal", default=None)  # of who began the thread
 _default_journals: list[Journal] = []  # those that take in what has no context
 
-at_end: ContextVar[contextlib.ExitStack | None] = ContextVar("runner_at_end", default=None)
-"""What is closed when the task around this is over."""
+_innermost: ContextVar["inside_of | None"] = ContextVar("runner_inside_of", default=None)
+
+
+def at_end() -> contextlib.ExitStack | None:
+    """What is closed when the task around this is over."""
+    around = _innermost.get()
+    return None if around is None else around.closing
 
 
 class inside_of:
@@ -28,24 +33,28 @@ class inside_of:
 
     def __init__(self, journal: Journal, *, unattributed: bool = False) -> None:
         self._journal, self._unattributed = journal, unattributed
-        self._closing = contextlib.ExitStack()
+
+    @cached_property
+    def closing(self) -> contextlib.ExitStack:
+        """What is closed at the end: few tasks have anything, and it takes nearly a kilobyte."""
+        return contextlib.ExitStack()
 
     def __enter__(self) -> None:
         if self._unattributed:
             _follow_threads()
-        self._tokens = _enclosing.set(self._journal), at_end.set(self._closing)
+        self._tokens = _enclosing.set(self._journal), _innermost.set(self)
         if self._unattributed:
             _default_journals.append(self._journal)
 
     def __exit__(self, *raised: Any) -> bool | None:
         try:
-            return self._closing.__exit__(*raised)
+            return self.closing.__exit__(*raised) if "closing" in vars(self) else None
         finally:
             if self._unattributed:
                 _default_journals.remove(self._journal)
             enclosing, last = self._tokens
             _enclosing.reset(enclosing)
-            at_end.reset(last)
+            _innermost.reset(last)
 
 
 def current_journal() -> tuple[Journal, bool] | None:

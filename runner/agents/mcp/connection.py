@@ -58,10 +58,9 @@ _making = threading.Lock()
 
 def _of_task() -> Connections | None:
     """Those of the task around this, which are closed when it ends; None outside of one."""
-    ends = at_end.get()
-    if ends is None:
-        return None
     with _making:
+        if (ends := at_end()) is None:
+            return None
         if ends not in _of_tasks:
             _of_tasks[ends] = ends.enter_context(contextlib.closing(Connections()))
         return _of_tasks[ends]

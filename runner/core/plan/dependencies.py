@@ -106,6 +106,8 @@ class ReadTracker:
 class InputsInUse(dict[str, Any]):
     """Inputs that note which of them are looked at."""
 
+    __slots__ = ("_uses",)
+
     def __init__(self, inputs: Mapping[str, Any], uses: ReadTracker) -> None:
         super().__init__(inputs)
         self._uses = uses
