@@ -19,7 +19,7 @@ AGENTS = 2000  #: the most that are taken by default where they share a thread
 EACH_AGENT = 2**20  #: bytes of memory to have for each of these; one that waits needs a tenth of it
 FILES = 256  #: open files to have beside the connection of each of these
 WAITING = 500  #: the most processes that wait for models by default
-EACH_WAITING = 32 * 2**20  #: bytes of memory to have for each of these; one that waits has 27 MB of its own
+EACH_WAITING = 36 * 2**20  #: bytes of memory to have for each of these; one that waits has up to 31 MB of its own
 OF_MEMORY = 0.75  #: of all memory, what these may have; a worker has a quarter of a gigabyte beside them
 FILES_EACH, THREADS_EACH = 8, 16  #: what one of them takes: of the main process's files, and of the user's threads
 

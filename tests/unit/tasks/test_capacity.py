@@ -44,7 +44,7 @@ def test_auto_is_a_worker_of_each_pool(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_processes_that_wait_for_models_by_what_the_machine_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capacity, "processes", lambda: 2)
     plenty = 2**40
-    assert capacity.waiting_processes(4 * 2**30, plenty, plenty) == 96
+    assert capacity.waiting_processes(4 * 2**30, plenty, plenty) == 85
     assert capacity.waiting_processes(plenty, plenty, plenty) == capacity.WAITING
     assert capacity.waiting_processes(plenty, 4096, plenty) == 352
     assert capacity.waiting_processes(plenty, plenty, 1024) == 64
