@@ -18,6 +18,7 @@ Callback = Callable[..., Any]
 State = dict[str, dict[str, Any]]
 
 _MODEL = "model of pydantic"
+_ATOMS = frozenset({str, int, float, bool, bytes, type(None)})  #: types of values that hold no others, and never change
 
 
 def is_closing(callback: Callback) -> bool:
@@ -75,9 +76,12 @@ def keep(owners: Mapping[str, Any]) -> Callable[[], None]:
     lists: dict[int, tuple[list[Any], list[Any]]] = {}
     dicts: dict[int, tuple[dict[Any, Any], dict[Any, Any]]] = {}
     sets: dict[int, tuple[set[Any], set[Any]]] = {}
+    slots: dict[int, tuple[Any, dict[str, Any]]] = {}
     left: list[Any] = [vars(owner) for owner in owners.values()]
     while left:
         one = left.pop()
+        if type(one) in _ATOMS:
+            continue
         if isinstance(one, list) and id(one) not in lists:
             lists[id(one)] = one, list(one)
             left.extend(one)
@@ -88,21 +92,44 @@ def keep(owners: Mapping[str, Any]) -> Callable[[], None]:
             sets[id(one)] = one, set(one)
         elif isinstance(one, tuple):
             left.extend(one)
-        elif _is_data(one):
-            left.append(vars(one))
+        elif id(one) not in slots and _is_data(one):
+            fields = getattr(one, "__dict__", {})
+            slots[id(one)] = one, _slots_of(one)
+            left += [fields, *slots[id(one)][1].values()]
 
     def restore() -> None:
         for one, before in lists.values():
             one[:] = before
         for fields, stood in dicts.values():
-            for key in fields.keys() - stood.keys():
-                del fields[key]
-            fields.update(stood)
+            _put_back(fields, stood)
         for members, were in sets.values():
             members.intersection_update(were)
             members.update(were)
+        for record, held in slots.values():
+            for name, value in held.items():
+                object.__setattr__(record, name, value)  # a frozen one refuses any other way
 
     return restore
+
+
+def _put_back(fields: dict[Any, Any], stood: Mapping[Any, Any]) -> None:
+    """Have a dict as it stood, in the order in which it stood. Key by key: a Counter's `update` adds."""
+    for key in fields.keys() - stood.keys():
+        del fields[key]
+    for key, value in stood.items():
+        if key not in fields or fields[key] is not value:
+            fields[key] = value
+    if list(fields) != list(stood):
+        for key in stood:
+            fields[key] = fields.pop(key)
+
+
+def _slots_of(record: Any) -> dict[str, Any]:
+    """What a record of data holds in slots."""
+    if not dataclasses.is_dataclass(record):
+        return {}
+    names = [field.name for field in dataclasses.fields(record) if field.name not in getattr(record, "__dict__", {})]
+    return {name: getattr(record, name) for name in names if hasattr(record, name)}
 
 
 def _is_data(value: Any) -> bool:

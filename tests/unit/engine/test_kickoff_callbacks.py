@@ -205,3 +205,40 @@ def test_what_is_changed_in_place_on_their_object_is_not_there_for_the_next_run(
         *found, asked = json.loads(here.texts(run)["one"])
         assert found == [[who], {"here": [[who]], who: who}, [who], {"names": [who], "last": ""}]
         assert asked == times  # what is no data stays as it is: a client, that keeps its connection
+
+
+COUNTED = """
+    from collections import Counter, OrderedDict
+    from dataclasses import dataclass, field
+    from runner import Crew, Task
+
+    @dataclass(slots=True)
+    class Last:
+        name: str = ""
+        names: list = field(default_factory=list)
+
+    class Team:
+        def __init__(self):
+            self.counted = Counter(before=1)
+            self.ordered, self.again = {"a": 1, "b": 2}, OrderedDict(a=1, b=2)
+            self.last = Last()
+
+        def begin(self, inputs):
+            stood = [dict(self.counted), list(self.ordered), list(self.again), self.last.name, list(self.last.names)]
+            self.counted[inputs["who"]] += 1
+            self.ordered["a"] = self.ordered.pop("a") + 1
+            self.again.move_to_end("a")
+            self.last.name = inputs["who"]
+            self.last.names.append(inputs["who"])
+            return {**inputs, "stood": stood}
+
+    team = Team()
+    crew = Crew(tasks=[Task(name="one", run=lambda ctx: ctx.inputs["stood"])], before_kickoff_callbacks=[team.begin])
+    """
+
+
+def test_counts_orders_and_slots_stand_for_each_run_as_they_did_for_the_first(here: InProcess, runs: Any) -> None:
+    started = runs(COUNTED, "ann", "bob", "cyd")
+    here.work()
+    for run in started:
+        assert json.loads(here.texts(run)["one"]) == [{"before": 1}, ["a", "b"], ["a", "b"], "", []]
