@@ -135,8 +135,10 @@ class Executor:
                     output = loaded.adapter.perform(loaded.crew, work)
                 else:
                     output = in_thread(partial(loaded.adapter.perform, loaded.crew, work))
-                if cancel_scope in unrecorded.SEEN:
-                    work.note("calls_unrecorded", unrecorded.take(cancel_scope))
+                if (unrecorded.forks.are_there or cancel_scope in unrecorded.SEEN) and (
+                    past := unrecorded.take(cancel_scope)
+                ):
+                    work.note("calls_unrecorded", past)
             left = attempt.left(work.note)
             if growing is not None:
                 if left:
@@ -167,9 +169,9 @@ class Executor:
             return _ask(journal.asked)  # a framework told it as an error of its own
         if cancel_scope.stopping is None:
             journal.ended_by(failed)
-        if cancel_scope in unrecorded.SEEN:
+        if (unrecorded.forks.are_there or cancel_scope in unrecorded.SEEN) and (past := unrecorded.take(cancel_scope)):
             with contextlib.suppress(ClaimLost):  # what is stored next is refused, too
-                attempt.note("calls_unrecorded", unrecorded.take(cancel_scope))
+                attempt.note("calls_unrecorded", past)
         return attempt.failed(failed, loaded)
 
 

@@ -1,10 +1,12 @@
 """Where code is: inside of which task, as its journal says."""
 
 import contextlib
+import os
+import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from functools import cached_property, partial, wraps
 from typing import Any
 
@@ -42,7 +44,7 @@ class inside_of:
     def __enter__(self) -> None:
         if self._unattributed:
             _follow_threads()
-        self._tokens = _enclosing.set(self._journal), _innermost.set(self)
+        self._tokens: tuple[Token[Any], ...] = _enclosing.set(self._journal), _innermost.set(self)
         if self._unattributed:
             _default_journals.append(self._journal)
 
@@ -52,9 +54,25 @@ class inside_of:
         finally:
             if self._unattributed:
                 _default_journals.remove(self._journal)
-            enclosing, last = self._tokens
-            _enclosing.reset(enclosing)
-            _innermost.reset(last)
+            for token in self._tokens:
+                token.var.reset(token)
+
+
+def _in_child() -> None:
+    """A process that was forked in a task, as by `multiprocessing`, is in none: what the journal writes through, and
+    what it waits for, is its parent's. What was set is out of reach in whichever context it was. Nor is it a worker,
+    which ends its tasks when it is asked to end: whoever forked it waits for that."""
+    global _enclosing, _inherited
+    if journal_here() is not None:
+        for number, theirs in ((signal.SIGTERM, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+            if callable(signal.getsignal(number)):
+                signal.signal(number, theirs)
+    _enclosing = ContextVar("runner_enclosing_journal", default=None)
+    _inherited = ContextVar("runner_brought_journal", default=None)
+    _default_journals.clear()
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 def current_journal() -> tuple[Journal, bool] | None:

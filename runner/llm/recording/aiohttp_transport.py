@@ -17,7 +17,7 @@ from typing import Any
 
 from runner.core.context_value import ContextValue
 from runner.journal.enclosing import current_journal
-from runner.llm.recording import wire
+from runner.llm.recording import unrecorded, wire
 from runner.llm.recording.recorded_call import RecordedCall, Tee, parse_request
 from runner.modelserver.stubs import elsewhere
 
@@ -47,6 +47,8 @@ def install(module: Any) -> None:
             parse_request(method.upper(), str(url), body, *found) if found is not None and body is not None else None
         )
         if found is None or asked is None:
+            if found is None and unrecorded.forks.task:
+                unrecorded.look_at(method.upper(), str(url), _text(self, kw) or b"")
             return await request(self, method, str_or_url, **kw)
         call = RecordedCall(asked, *found)
         if (answer := call.recorded()) is not None:

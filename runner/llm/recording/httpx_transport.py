@@ -12,7 +12,7 @@ from typing import Any
 
 from runner.core import waiting
 from runner.journal.enclosing import current_journal
-from runner.llm.recording import wire
+from runner.llm.recording import unrecorded, wire
 from runner.llm.recording.recorded_call import RecordedCall, Tee, parse_request
 from runner.modelserver.stubs.redirect import redirect_request
 
@@ -31,6 +31,8 @@ def install(library: Any) -> None:
         found = current_journal() if _may_be(request) else None
         asked = found and parse_request(request.method, str(request.url), request.read(), *found)
         if found is None or asked is None:
+            if found is None and unrecorded.forks.task:
+                unrecorded.look_at(request.method, str(request.url), request.read())
             return handle(self, redirect_request(library, request))
         exchange = _Exchange(library, request, RecordedCall(asked, *found))
         if (answer := exchange.recorded()) is not None:
@@ -50,6 +52,8 @@ def install(library: Any) -> None:
         found = current_journal() if _may_be(request) else None
         asked = found and parse_request(request.method, str(request.url), await request.aread(), *found)
         if found is None or asked is None:
+            if found is None and unrecorded.forks.task:
+                unrecorded.look_at(request.method, str(request.url), await request.aread())
             return await handle_async(self, redirect_request(library, request))
         exchange = _Exchange(library, request, RecordedCall(asked, *found))
         if (answer := exchange.recorded()) is not None:

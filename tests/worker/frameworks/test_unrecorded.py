@@ -78,3 +78,49 @@ def test_what_a_task_that_fails_made_is_counted_too(write_crew: Callable[..., Pa
         here.work()
     place = models.url.removeprefix("http://") + "/chat/completions"
     assert unrecorded_in(here.runs.events(run)) == {place: 2}
+
+
+FORKED = """
+import asyncio, multiprocessing
+import aiohttp, httpx, requests
+from runner import Crew, Task
+
+URL = {url!r} + "/chat/completions"
+ASKED = {{"model": "gpt-4o", "messages": [{{"role": "user", "content": "it"}}]}}
+
+
+async def with_aiohttp():
+    async with aiohttp.ClientSession() as session:
+        async with session.post(URL, json=ASKED) as said:
+            return said.status
+
+
+def one(way):
+    if way == "aiohttp":
+        return asyncio.run(with_aiohttp())
+    return {{"requests": requests, "httpx": httpx}}[way].post(URL, json=ASKED).status_code
+
+
+def forks(ctx):
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        found = pool.map(one, ["requests", "httpx", "aiohttp"])
+    return str([*found, one("requests")])
+
+
+crew = Crew(tasks=[Task(name="forks", run=forks), Task(name="after", run=lambda ctx: str(one("httpx")))])
+"""
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_processes_that_a_task_forks_are_in_no_task_and_their_calls_are_counted(
+    pool: str, fleet: Any, client: Client, write_crew: Callable[..., Path]
+) -> None:
+    with ModelServer() as models:
+        fleet.start("--concurrency", "1", "--pool", pool)
+        handle = client.submit(write_crew(FORKED.format(url=models.url)))
+        result = handle.wait(50)
+        place = models.url.removeprefix("http://") + "/chat/completions"
+    assert (result.status, models.requests) == ("completed", 5), result.error
+    assert result.outputs == {"forks": "[200, 200, 200, 200]", "after": "200"}
+    assert (result.ledger["paid"], result.ledger["in_doubt"]) == (2, 0)
+    assert handle.calls_unrecorded() == {place: 3}
