@@ -112,7 +112,10 @@ class Pool(AsynPool):
     # -- those that wait
 
     def _on_wait(self, inq: int) -> None:
-        if len(self._pool) < self._most and capacity.has_room() and any(inq == one.inqW_fd for one in self._pool):
+        """Who continues with its run's next task tells it of each of them, and has its one more process already."""
+        if inq in self._waiting or self._processes >= self._most or not capacity.has_room():
+            return
+        if any(inq == one.inqW_fd for one in self._pool):
             self._waiting.add(inq)
             self.grow(1)
             _soon(self.maintain_pool)

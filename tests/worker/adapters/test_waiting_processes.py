@@ -1,6 +1,7 @@
 """A worker has as many of CrewAI's tasks in flight as wait for their models, and not only one for each core."""
 
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from runner.client import Client, prepare
+from runner.testing import ModelRequest, ModelServer
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -19,7 +21,8 @@ CREW = """
 
     llm = LLM(model="openai/gpt-4o-mini", base_url={url!r}, api_key="sk-secret")
     agent = Agent(role="writer", goal="write", backstory="it writes", llm=llm)
-    crew = Crew(agents=[agent], tasks=[Task(name="a", description="Write.", expected_output="text", agent=agent)])
+    how = dict(description="Write.", expected_output="text", agent=agent)
+    crew = Crew(agents=[agent], tasks=[Task(name=name, **how) for name in {tasks!r}])
 """
 PLAIN = """
     from runner import Crew, Task
@@ -45,7 +48,10 @@ def test_those_that_wait_take_no_place_and_each_kill_costs_the_calls_that_were_o
     held_back: Any,
 ) -> None:
     with held_back() as (models, may_answer):
-        crew, plain = str(write_crew(CREW.format(url=models.root + "/v1"))), prepare(str(write_crew(PLAIN, "plain")))
+        crew, plain = (
+            str(write_crew(CREW.format(url=models.root + "/v1", tasks="a"))),
+            prepare(str(write_crew(PLAIN, "plain"))),
+        )
         # Given a worker as it is by itself
         worker = crewai_fleet.start("--pool", "prefork")
         # When more runs of CrewAI's are submitted than the machine has cores
@@ -80,7 +86,7 @@ def test_a_bound_is_one_on_those_too(
     crewai_fleet: Any, client: Client, write_crew: Callable[..., Path], held_back: Any, eventually: Callable[..., Any]
 ) -> None:
     with held_back() as (models, may_answer):
-        crew = str(write_crew(CREW.format(url=models.root + "/v1")))
+        crew = str(write_crew(CREW.format(url=models.root + "/v1", tasks="a")))
         worker = crewai_fleet.start("--concurrency", "1")
         runs = _submitted(crewai_fleet, crew, 2)
         models.wait_for(1, 60)
@@ -89,3 +95,30 @@ def test_a_bound_is_one_on_those_too(
         assert [client.run(run).wait(60).status for run in runs] == ["completed"] * 2
         assert models.at_once == 1
     eventually(lambda: len(worker.children()) == 1)
+
+
+def test_one_that_continues_with_the_runs_next_tasks_has_one_more_process_in_its_place_and_not_one_for_each(
+    crewai_fleet: Any, client: Client, write_crew: Callable[..., Path], held_back: Any, eventually: Callable[..., Any]
+) -> None:
+    last = 4
+
+    def answer(request: ModelRequest) -> str:
+        if request.number == last:
+            may_answer.clear()
+        may_answer.wait(60)
+        return "Done."
+
+    may_answer = threading.Event()
+    may_answer.set()
+    with ModelServer(answer) as models:
+        crew = str(write_crew(CREW.format(url=models.root + "/v1", tasks="abcd")))
+        worker = crewai_fleet.start("--pool", "prefork")
+        [run] = _submitted(crewai_fleet, crew, 1)
+        # When the last of its tasks waits, each of which waited in the same process
+        models.wait_for(last, 60)
+        try:
+            eventually(lambda: len(worker.children()) == CORES + 1)
+        finally:
+            may_answer.set()
+        assert client.run(run).wait(60).status == "completed"
+        eventually(lambda: len(worker.children()) == CORES)
