@@ -44,7 +44,8 @@ class Request:
 class Completion:
     """One answer: text, or calls of tools, or both; and the tokens that were counted for it.
 
-    Half a surrogate pair, as where a text was cut in the middle of an emoji, is a "?": no output could hold it.
+    The halves of an emoji that a stream sent in two pieces are put together. Half a surrogate pair alone, as where a
+    text was cut in the middle of one, is a "?": no output could hold it.
     """
 
     text: str = ""
@@ -54,7 +55,7 @@ class Completion:
 
     def __post_init__(self) -> None:
         if not self.text.isascii():
-            object.__setattr__(self, "text", self.text.encode("utf-8", "replace").decode())
+            object.__setattr__(self, "text", _as_utf8(self.text))
 
     def message(self) -> Message:
         """As it stands in a conversation."""
@@ -114,11 +115,18 @@ def reading() -> Iterator[None]:
 
 def tool_call(number: int, ident: str | None, name: str | None, arguments: Any) -> Message:
     """A call of a tool; one without an id gets one that is the same in every replay."""
-    return {
-        "id": ident or f"call_{number}",
-        "type": "function",
-        "function": {"name": name or "", "arguments": arguments if isinstance(arguments, str) else "{}"},
-    }
+    given = _joined(arguments) if isinstance(arguments, str) else "{}"
+    function = {"name": _as_utf8(name or ""), "arguments": given}
+    return {"id": ident or f"call_{number}", "type": "function", "function": function}
+
+
+def _as_utf8(text: str) -> str:
+    return text if text.isascii() else _joined(text).encode("utf-8", "replace").decode()
+
+
+def _joined(text: str) -> str:
+    """A text in which the halves of surrogate pairs that stand side by side are one character."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
 def usage_of(
