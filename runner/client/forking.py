@@ -10,7 +10,7 @@ from runner.client import flow_position
 from runner.client.reading import shapes
 from runner.core import output as outputs
 from runner.core.errors import BadInput, Conflict
-from runner.core.inputs import MOST_NESTED, given_as_json, nested_too_deep
+from runner.core.inputs import MOST_NESTED, given_as_json, nested_too_deep, refuse_unknown
 from runner.core.plan import Plan, branching
 from runner.core.plan.dependencies import EVERYTHING
 from runner.flows.edits import Given, edited
@@ -40,6 +40,7 @@ def fork(
     inputs = given_as_json(inputs)
     for _ in range(20):
         where = forks.position(client, run_id, checkpoint=checkpoint, branch=source, outputs=edits)
+        refuse_unknown(where.plan.takes, inputs, f"run {run_id}")
         changed = branching.changed_inputs(where.inputs, inputs)
         edited = _edited(where, edits)
         regrown, rerun, kept = None, frozenset[str](), frozenset[str]()
@@ -93,9 +94,12 @@ def warnings(client: Client, where: Position, inputs: Iterable[str], edits: Mapp
     found = []
     for name in given:
         near = difflib.get_close_matches(name, sorted({*where.inputs, *where.plan.inputs, *read} - {name}), n=1)
-        unread = known.issuperset(where.plan.by_key) or (near and name not in where.inputs)
-        if unread and read.isdisjoint((name, EVERYTHING)):
-            found.append(f"warning: no task reads the input {name!r}{f': did you mean {near[0]!r}?' if near else ''}")
+        hint = f": did you mean {near[0]!r}?" if near else ""
+        misspelt = near and name not in where.inputs and name not in read
+        if misspelt and EVERYTHING in read:  # a task that is handed all of them may take this one, or pass over it
+            found.append(f"warning: the run had no input {name!r}{hint}")
+        elif (misspelt or known.issuperset(where.plan.by_key)) and read.isdisjoint((name, EVERYTHING)):
+            found.append(f"warning: no task reads the input {name!r}{hint}")
     return tuple(found)
 
 

@@ -5,6 +5,7 @@ the task restarts, its own code runs again, pays for nothing that was paid for, 
 """
 
 from collections import OrderedDict
+from dataclasses import replace
 from typing import Any
 
 from runner.adapters.frameworks import terminal
@@ -34,8 +35,8 @@ class AgentAdapter(Adapter):
         return self._framework.is_agent(thing)
 
     def plan(self, crew: Any, name: str) -> Plan:
-        """One task, which needs the inputs that the agent does."""
-        return NATIVE.plan(self._crew(crew), name)
+        """One task, which needs the inputs that the agent does, and takes what its framework says."""
+        return replace(NATIVE.plan(self._crew(crew), name), takes=tuple(self.input_names(crew)))
 
     def perform(self, crew: Any, work: Work) -> str:
         """Run the agent."""

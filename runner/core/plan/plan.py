@@ -50,13 +50,15 @@ class Plan:
     """The tasks of a crew, in the crew file's order. The last one's output is the run's result.
 
     Where the plan ``grows`` (`runner.core.plan.expansion`), ``tasks`` are those to begin with, ``grows`` is what
-    decides which come after them, and the result is the output committed last.
+    decides which come after them, and the result is the output committed last. ``inputs`` are those that it needs;
+    where it ``takes`` some and no others, these are their names.
     """
 
     crew: str
     tasks: tuple[PlannedTask, ...]
     inputs: frozenset[str] = field(default=frozenset())
     grows: Mapping[str, Any] | None = None
+    takes: tuple[str, ...] = ()
 
     @cached_property
     def by_key(self) -> Mapping[str, PlannedTask]:
@@ -137,6 +139,8 @@ class Plan:
         plan: dict[str, Any] = {"crew": self.crew, "inputs": sorted(self.inputs), "tasks": tasks}
         if self.grows:
             plan["grows"] = self.grows
+        if self.takes:
+            plan["takes"] = self.takes
         return json.dumps(plan, ensure_ascii=False, separators=(",", ":"))
 
     @cached_property
@@ -165,7 +169,9 @@ class Plan:
         finally:
             if collects:
                 gc.enable()
-        return cls(data["crew"], tuple(tasks), frozenset(data["inputs"]), data.get("grows"))
+        return cls(
+            data["crew"], tuple(tasks), frozenset(data["inputs"]), data.get("grows"), tuple(data.get("takes", ()))
+        )
 
 
 def frontier(plan: Plan, committed: Set[str]) -> list[PlannedTask]:

@@ -111,6 +111,22 @@ def test_an_input_that_nothing_reads_is_named(cli, run_id):
     ]
 
 
+EVERYTHING_READ = """
+    from runner import Crew, Task
+    crew = Crew(tasks=[Task(name="all", run=lambda ctx: f"{sorted(ctx.inputs.items())}")])
+"""
+
+
+def test_an_input_that_may_be_misspelt_is_named_where_a_task_reads_them_all(cli, fleet, write_crew):
+    fleet.start("--concurrency", "1")
+    run_id = read(cli("submit", write_crew(EVERYTHING_READ), "--input", "topic=owls", "--json"))["run_id"]
+    said = cli("fork", run_id, "--input", "topics=bats", "--input", "colour=red", "--json")
+    assert read(said)["result"] == "[('colour', 'red'), ('topic', 'owls'), ('topics', 'bats')]"
+    assert [line for line in said.err.splitlines() if line.startswith("warning: ")] == [
+        "warning: the run had no input 'topics': did you mean 'topic'?"
+    ]
+
+
 def test_side_by_side_waited_for_shown_and_cancelled_by_branch(cli, client, fleet, crew, tmp_path, eventually):
     fleet.start("--concurrency", "3")
     run_id = cli("submit", crew, "--input", "topic=x", "--input", "wait=yes", "--detach").out.strip()

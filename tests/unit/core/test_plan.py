@@ -88,6 +88,7 @@ def test_a_stored_plan_keeps_what_is_not_there_apart_from_what_is_empty():
         "crew",
         (PlannedTask("a", timeout=2.5), PlannedTask("b", ("a",), ()), PlannedTask("ü", ("a", "b"), ("a",))),
         frozenset({"topic", "n"}),
+        takes=("n", "more", "topic"),
     )
     assert Plan.from_json(plan.to_json()) == plan
     assert plan.by_key["a"].context is None

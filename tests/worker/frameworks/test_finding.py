@@ -148,5 +148,9 @@ def test_an_input_that_the_state_of_a_graph_does_not_declare_is_refused(client: 
     with pytest.raises(BadInput, match=says):
         client.submit(tmp_path / "graph.py", {"question": "why?", "questoin": "why?"})
     assert list(client.runs()) == []
+    run = client.submit(tmp_path / "graph.py", {"question": "why?"})
+    with pytest.raises(BadInput, match=rf"^the run {run.id} has {says}"):
+        client.fork(run.id, inputs={"questoin": "how?"})
+    client.fork(run.id, inputs={"question": "how?"})
     (tmp_path / "graph.py").write_text(GRAPH.replace("StateGraph(State)", "StateGraph(State, input_schema=dict)"))
     client.submit(tmp_path / "graph.py", {"questoin": "why?"})
