@@ -7,9 +7,10 @@
 import asyncio
 import importlib
 import inspect
+import io
 import warnings
 import zlib
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextvars import ContextVar
 from http import HTTPStatus
 from types import SimpleNamespace
@@ -38,18 +39,21 @@ def install(module: Any) -> None:
     reader_class = _reader_class(library)
 
     async def journaled(self: Any, method: str, str_or_url: Any, **kw: Any) -> Any:
-        if _making.get() is not None:
-            return await request(self, method, str_or_url, **kw)
         url = _address(self, str_or_url, kw.get("params"))
         found = current_journal() if wire.may_be(method.upper(), url.path, lambda: str(url)) else None
         body = _text(self, kw) if found is not None else None
+        if found is not None and body is None:
+            body, kw["data"] = await _read(kw.get("data"))
         asked = (
             parse_request(method.upper(), str(url), body, *found) if found is not None and body is not None else None
         )
         if found is None or asked is None:
             if found is None and unrecorded.forks.task:
                 unrecorded.look_at(method.upper(), str(url), _text(self, kw) or b"")
-            return await request(self, method, str_or_url, **kw)
+            if _making.get() is None:
+                return await request(self, method, str_or_url, **kw)
+            with ContextValue(_making, None):  # what a call's own middleware asks on its way, as for a token
+                return await request(self, method, str_or_url, **kw)
         call = RecordedCall(asked, *found)
         if (answer := call.recorded()) is not None:
             return await _response(library, self, method, url, answer)
@@ -70,7 +74,7 @@ def install(module: Any) -> None:
 
     async def sent(self: Any, *args: Any, **kw: Any) -> Any:
         call = _making.get()
-        if call is None:
+        if call is None or self.method == "CONNECT":  # which asks a proxy for its tunnel
             return await send(self, *args, **kw)
         call.headers_leave()
         call.body_leaves()
@@ -95,6 +99,23 @@ def _text(session: Any, kw: dict[str, Any]) -> bytes | None:
         data = session._json_serialize(kw["json"])
     data = getattr(data, "_value", data)  # of a payload
     return data.encode() if isinstance(data, str) else bytes(data) if isinstance(data, bytes | bytearray) else None
+
+
+async def _read(data: Any) -> tuple[bytes | None, Any]:
+    """A body that is only known as it goes out, and what to send in its place: the same, in the same pieces."""
+    if hasattr(data, "__aiter__"):
+        pieces = [bytes(piece) async for piece in data]
+        return b"".join(pieces), _again(pieces)
+    if isinstance(data, io.IOBase) and data.seekable():
+        begins, text = data.tell(), data.read()
+        data.seek(begins)
+        return text.encode() if isinstance(text, str) else text, data
+    return None, data
+
+
+async def _again(pieces: list[bytes]) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece
 
 
 def _decoder() -> Callable[[bytes], bytes]:

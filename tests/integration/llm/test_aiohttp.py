@@ -1,6 +1,7 @@
 """Calls of models through aiohttp: one after another and side by side, whole and in pieces, however they are read."""
 
 import asyncio
+import contextlib
 import json
 from typing import Any
 
@@ -212,3 +213,30 @@ def test_a_deferrable_stop_waits_for_the_record(stream, server, account, attempt
     with pytest.raises(Interrupted):
         attempt(lambda: ask(server, stream), cancel_scope=cancel_scope)
     assert (server.paid, account.paid.total(), account.in_doubt) == (1, 1, 0)
+
+
+@pytest.mark.parametrize("refused", [True, False], ids=["which is refused", "which is given"])
+def test_what_a_middleware_asks_on_the_way_is_a_request_of_its_own(refused, wire, account, attempt):
+    noted = []
+
+    def reply(number: int) -> Reply:
+        noted.append((wire.log[-1][1], account.in_doubt))
+        return Reply(status=401 if refused and wire.log[-1][1] == "/v1/token" else 200)
+
+    async def with_a_token(request: Any, handler: Any) -> Any:
+        async with aiohttp.ClientSession() as other, other.post(f"{wire.url}/token", json=asked()) as token:
+            token.raise_for_status()
+        async with aiohttp.ClientSession() as other, other.post(wire.chat, json=asked("a guard")) as guard:
+            await guard.read()
+        return await handler(request)
+
+    async def one(session: Any, text: str) -> Any:
+        async with session.post(wire.chat, json=asked(text)) as said:
+            return await said.read()
+
+    wire.reply = reply
+    with contextlib.suppress(aiohttp.ClientResponseError):
+        attempt(lambda: in_a_session(one, "it", middlewares=[with_a_token]))
+    token, chat = "/v1/token", "/v1/chat/completions"
+    assert noted == [(token, 0)] if refused else [(token, 0), (chat, 1), (chat, 1)]
+    assert (account.paid.total(), account.in_doubt) == (0 if refused else 2, 0)
