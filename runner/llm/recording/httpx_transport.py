@@ -6,8 +6,8 @@ recorded when its answer is whole. Anything else passes, and so does everything 
 
 import asyncio
 import weakref
-from collections.abc import AsyncIterator, Iterator
-from functools import partial
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial, wraps
 from typing import Any
 
 from runner.core import waiting
@@ -18,59 +18,101 @@ from runner.modelserver.stubs.redirect import redirect_request
 
 
 def install(library: Any) -> None:
-    """Have the transports of a library journaled, once in a process."""
+    """Have the transports of a library journaled, once in a process: its own, and others that have its connections."""
     sync, asynchronous = library.HTTPTransport, library.AsyncHTTPTransport
     if getattr(sync.handle_request, "journaled", False):
         return
-    handle, handle_async = sync.handle_request, asynchronous.handle_async_request
     stream, async_stream = _streams(library)
+    pieces = _pieces(library)
 
-    def handle_request(self: Any, request: Any) -> Any:
-        if (waiter := waiting.here()) is not None:  # a coroutine that does not await: it would hold up all others
-            return waiter.in_thread(partial(handle_request, self, request))
-        found = current_journal() if _may_be(request) else None
-        asked = found and parse_request(request.method, str(request.url), request.read(), *found)
-        if found is None or asked is None:
-            if found is None and unrecorded.forks.task:
-                unrecorded.look_at(request.method, str(request.url), request.read())
-            return handle(self, redirect_request(library, request))
-        exchange = _Exchange(library, request, RecordedCall(asked, *found))
-        if (answer := exchange.recorded()) is not None:
-            return answer
-        exchange.call.wait()
-        with exchange.call:
-            response = handle(self, exchange.outgoing(_both))
-            if not exchange.taken(response):
-                return response
-            if exchange.call.streams:
-                return exchange.streamed(stream)
-            response.read()
-            return exchange.whole()
+    def journaled(handle: Any) -> Any:
+        def handle_request(self: Any, request: Any) -> Any:
+            if (waiter := waiting.here()) is not None:  # a coroutine that does not await: it would hold up all others
+                return waiter.in_thread(partial(handle_request, self, request))
+            found = current_journal() if _may_be(request) else None
+            body: Any = found and (request.read() if hasattr(request, "_content") else pieces.read(request))
+            asked = found and parse_request(request.method, str(request.url), body, *found)
+            if found is None or asked is None:
+                if found is None and unrecorded.forks.task:
+                    unrecorded.look_at(request.method, str(request.url), request.read())
+                return handle(self, redirect_request(library, request))
+            exchange = _Exchange(library, request, RecordedCall(asked, *found))
+            if (answer := exchange.recorded()) is not None:
+                return answer
+            exchange.call.wait()
+            with exchange.call:
+                response = handle(self, exchange.outgoing(_both))
+                if not exchange.taken(response):
+                    return response
+                if exchange.call.streams:
+                    return exchange.streamed(stream)
+                response.read()
+                return exchange.whole()
 
-    async def handle_async_request(self: Any, request: Any) -> Any:
-        _forget_closed_loop(self)
-        found = current_journal() if _may_be(request) else None
-        asked = found and parse_request(request.method, str(request.url), await request.aread(), *found)
-        if found is None or asked is None:
-            if found is None and unrecorded.forks.task:
-                unrecorded.look_at(request.method, str(request.url), await request.aread())
-            return await handle_async(self, redirect_request(library, request))
-        exchange = _Exchange(library, request, RecordedCall(asked, *found))
-        if (answer := exchange.recorded()) is not None:
-            return answer
-        await exchange.call.wait_async()
-        with exchange.call:
-            response = await handle_async(self, exchange.outgoing(_both_async))
-            if not exchange.taken(response):
-                return response
-            if exchange.call.streams:
-                return exchange.streamed(async_stream)
-            await response.aread()
-            return await exchange.whole_async()
+        handle_request.journaled = True  # type: ignore[attr-defined]  # a mark on a function
+        return handle_request
 
-    handle_request.journaled = True  # type: ignore[attr-defined]  # a mark on a function
-    sync.handle_request = handle_request
-    asynchronous.handle_async_request = handle_async_request
+    def journaled_async(handle_async: Any) -> Any:
+        async def handle_async_request(self: Any, request: Any) -> Any:
+            _forget_closed_loop(self)
+            found = current_journal() if _may_be(request) else None
+            body: Any = found and (request.read() if hasattr(request, "_content") else await pieces.read_async(request))
+            asked = found and parse_request(request.method, str(request.url), body, *found)
+            if found is None or asked is None:
+                if found is None and unrecorded.forks.task:
+                    unrecorded.look_at(request.method, str(request.url), await request.aread())
+                return await handle_async(self, redirect_request(library, request))
+            exchange = _Exchange(library, request, RecordedCall(asked, *found))
+            if (answer := exchange.recorded()) is not None:
+                return answer
+            await exchange.call.wait_async()
+            with exchange.call:
+                response = await handle_async(self, exchange.outgoing(_both_async))
+                if not exchange.taken(response):
+                    return response
+                if exchange.call.streams:
+                    return exchange.streamed(async_stream)
+                await response.aread()
+                return await exchange.whole_async()
+
+        handle_async_request.journaled = True  # type: ignore[attr-defined]  # a mark on a function
+        return handle_async_request
+
+    sync.handle_request = journaled(sync.handle_request)
+    asynchronous.handle_async_request = journaled_async(asynchronous.handle_async_request)
+    _journal_others(library.BaseTransport, "handle_request", journaled)
+    _journal_others(library.AsyncBaseTransport, "handle_async_request", journaled_async)
+
+
+def _journal_others(base: Any, name: str, journaled: Callable[[Any], Any]) -> None:
+    """Have the transports of other packages journaled, as those that go by SOCKS, if they send through a pool of
+    connections of their own. What passes its requests on to another transport is let alone: that one is journaled."""
+
+    def journal(kind: Any) -> None:
+        theirs = vars(kind).get(name)
+        if theirs is None or any(hasattr(vars(one).get(name), "journaled") for one in kind.__mro__):
+            return
+        ours = journaled(theirs)
+
+        @wraps(theirs)
+        def handle(self: Any, request: Any) -> Any:
+            pool = getattr(self, "_pool", None)
+            sends = hasattr(pool, name) and not isinstance(pool, base)
+            return (ours if sends else theirs)(self, request)
+
+        handle.journaled = True  # type: ignore[attr-defined]  # a mark on a function
+        setattr(kind, name, handle)
+
+    def begun(kind: Any, /, **options: Any) -> None:
+        super(base, kind).__init_subclass__(**options)
+        journal(kind)
+
+    base.__init_subclass__ = classmethod(begun)
+    found = list(base.__subclasses__())
+    while found:
+        kind = found.pop(0)
+        journal(kind)
+        found += kind.__subclasses__()
 
 
 def _forget_closed_loop(transport: Any) -> None:
@@ -183,6 +225,36 @@ async def _both_async(ours: _Exchange, theirs: Any, event: str, info: dict[str, 
         ours.trace(event, info)
     if theirs is not None:
         await theirs(event, info)
+
+
+def _pieces(library: Any) -> Any:
+    """The body of a request that is made as it goes out, of a library's own class: it is sent in the same pieces."""
+
+    class Pieces(library.ByteStream):  # type: ignore[misc]  # of whichever library
+        def __init__(self, found: list[bytes]) -> None:
+            super().__init__(b"".join(found))
+            self.found = found
+
+        def __iter__(self) -> Iterator[bytes]:
+            yield from self.found
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            for piece in self.found:
+                yield piece
+
+        @classmethod
+        def read(cls, request: Any) -> bytes:
+            request.stream = cls(list(request.stream))
+            body: bytes = request.read()
+            return body
+
+        @classmethod
+        async def read_async(cls, request: Any) -> bytes:
+            request.stream = cls([piece async for piece in request.stream])
+            body: bytes = request.read()
+            return body
+
+    return Pieces
 
 
 def _streams(library: Any) -> tuple[Any, Any]:

@@ -1,8 +1,15 @@
 """A task whose calls of models are journaled, a server that counts them, and the account of both."""
 
+import datetime
+import ipaddress
+from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters
 from runner.journal.cancellation.cancel_scope import CancelScope
@@ -73,6 +80,24 @@ def attempt(account):
                 assert not journal.cancel_scope.in_call, "the task is in no call"
 
     return do
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """For this machine, by itself."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "here")])
+    now, here = datetime.datetime.now(datetime.UTC), ipaddress.ip_address("127.0.0.1")
+    made = x509.CertificateBuilder(
+        name, name, key.public_key(), 1, now - datetime.timedelta(1), now + datetime.timedelta(1)
+    )
+    made = made.add_extension(x509.SubjectAlternativeName([x509.IPAddress(here)]), critical=False)
+    made = made.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    path = tmp_path / "here.pem"
+    path.write_bytes(made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM) + private)
+    return path
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ class WireServer(ThreadingHTTPServer):
     block_on_close = False
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(("127.0.0.1", 0), Handler)
         self.log: list[tuple[str, str, tuple[tuple[str, str], ...], bytes]] = []
         self.reply: Callable[[int], Reply] = lambda number: Reply()
         self.lock = threading.Lock()
@@ -66,7 +66,7 @@ class WireServer(ThreadingHTTPServer):
         self.server_close()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     server: WireServer
