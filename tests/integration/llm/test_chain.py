@@ -301,6 +301,10 @@ STREAMS = [
     [chunk(content="a"), chunk("length"), LAST, "[DONE]"],
     [chunk(tool_calls=[part(0, "f", "", id="c1", type="function")]), chunk(tool_calls=[part(0, None, '{"a":')]),
      chunk(tool_calls=[part(1, "g", "{}", id=None), part(0, None, " 1}")]), chunk("tool_calls"), "[DONE]"],
+    # an emoji is two characters of JSON, and some servers cut between them
+    [chunk(content="owl \ud83e"), chunk(content="\udd89 \ud83e"),
+     chunk(tool_calls=[part(0, "f\ud83e", '{"a": "\ud83e')]), chunk(tool_calls=[part(0, None, '\udd89"}')]),
+     chunk("tool_calls"), "[DONE]"],
 ]  # fmt: skip
 
 
@@ -313,6 +317,13 @@ def test_a_stream_of_the_usual_form(events, server, monkeypatch):
     client = openai.OpenAI(api_key="k", http_client=httpx2.Client(transport=transport))
     monkeypatch.setattr(openai_client.Client, "_sync", lambda _: client)
     assert read("openai", True, body) == LLM("openai/m", base_url="http://m", api_key="k", stream=True).complete("?")
+
+
+def test_an_emoji_that_came_in_two_pieces_is_one():
+    found = read("openai", True, sse(*STREAMS[-1]))
+    assert found is not None
+    assert found.text == "owl \U0001f989 ?"
+    assert found.tool_calls[0]["function"] == {"name": "f?", "arguments": '{"a": "\U0001f989"}'}
 
 
 @pytest.mark.parametrize(

@@ -135,26 +135,6 @@ def test_an_answer_that_is_odd_is_an_answer(server, told):
     assert server.requests == 1
 
 
-def test_an_emoji_that_came_in_two_pieces_of_a_stream_is_one(server):
-    """Its halves are characters of their own in JSON, and some servers cut there."""
-
-    def piece(finish=None, **delta):
-        choice = {"index": 0, "delta": delta, "finish_reason": finish}
-        return f"data: {json.dumps({'object': 'chat.completion.chunk', 'choices': [choice]})}\n\n"
-
-    def used(arguments, **more):
-        return piece(tool_calls=[{"index": 0, "function": {"arguments": arguments, **more}}])
-
-    text = piece(content="owl \ud83e") + piece(content="\udd89, \ud83e") + piece("stop") + "data: [DONE]\n\n"
-    use = used('{"q": "\ud83e', name="look\ud83e") + used('\udd89"}') + piece("tool_calls") + "data: [DONE]\n\n"
-    model = LLM("openai/m", base_url=f"{server.url}/v1", api_key=KEY, stream=True)
-    server.use(Answer(body=text))
-    assert model.call("?") == "owl \U0001f989, ?"
-    server.use(Answer(body=use))
-    (call,) = model.call("?", tools=[LOOK])
-    assert call["function"] == {"name": "look?", "arguments": '{"q": "\U0001f989"}'}
-
-
 def test_what_passes_is_tried_again(llm, server):
     server.use([Rule(None, Answer(status=429, retry_after=0.01), Answer(status=503, retry_after=0.01), times=2)])
     assert llm().call("?").startswith("answer")
