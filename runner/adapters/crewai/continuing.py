@@ -5,6 +5,7 @@ whole process does not: handlers on CrewAI's bus and hooks, the environment, sig
 CrewAI's. Where anything of that differs from what the process began with, the next task has a process of its own.
 """
 
+import asyncio
 import builtins
 import os
 import signal
@@ -52,6 +53,7 @@ def _seen() -> list[object] | None:
         {number: signal.getsignal(number) for number in signal.valid_signals()},
         [sys.stdin, sys.stdout, sys.stderr, sys.excepthook, threading.excepthook, sys.gettrace(), sys.getprofile()],
         [getattr(owner, name, None) for owner, name in PATCHED],
+        type(asyncio.get_event_loop_policy()),
     ]
 
 

@@ -1,5 +1,6 @@
 """What a process is made to be before CrewAI is imported in it, or the code of a crew is loaded."""
 
+import asyncio
 import contextlib
 import fcntl
 import gc
@@ -129,6 +130,10 @@ def prepare(home: Home) -> None:
     global _home
     folder = home.made()
     if folder == _home:
+        usual = type(asyncio.get_event_loop_policy())
+        asyncio.set_event_loop_policy(
+            usual()
+        )  # who looks for an event loop finds a new one, and none that a task ended
         return
     if _home is not None:
         raise RuntimeError("this process is of another run")

@@ -44,6 +44,8 @@ LASTING = {
     "a handler of a signal": "import signal; signal.signal(signal.SIGUSR1, lambda *_: None)",
     "a handler of a library's lines": "import logging\n"
     "    logging.getLogger('a_library').addHandler(logging.StreamHandler())",
+    "another kind of event loops": "import asyncio\n"
+    "    asyncio.set_event_loop_policy(type('Mine', (asyncio.DefaultEventLoopPolicy,), {})())",
     "a method of CrewAI's": "kickoff = Crew.kickoff\n    Crew.kickoff = lambda *args, **how: kickoff(*args, **how)",
 }
 """What a file may do that lasts as long as its process, in lines at its top."""
@@ -103,6 +105,21 @@ def test_what_lasts_has_each_task_begin_in_another_process(crewai_fleet: Any, cl
     assert {why: done.returncode for why, done in runs.items()} == dict.fromkeys(runs, 0)
     processes = {why: len({line[0] for line in _noted(log)}) for why, (_, log) in files.items()}
     assert processes == {**dict.fromkeys(files, 2), "nothing": 1}
+
+
+def test_an_event_loop_that_a_task_ended_is_not_missed_by_the_file_for_the_next(
+    crewai_fleet: Any, client: Client, written: Any
+) -> None:
+    with ModelServer() as models:
+        # Given a file that looks for a loop when it is read, as clients of models do, and tasks that end theirs
+        looks, ends = "import asyncio; asyncio.get_event_loop()", "asyncio.run(asyncio.sleep(0))"
+        crew, log = written(models.root + "/v1", tasks=3, first=looks, later=ends)
+        crewai_fleet.start("--concurrency", "2")
+        done = crewai_fleet.runner("submit", crew, "--json")
+        # Then its other tasks are done, and in the same process
+        assert done.returncode == 0, done.stdout
+        assert models.summary()["requests"] == 3
+    assert len({line[0] for line in _noted(log)}) == 1
 
 
 def test_a_kill_in_the_next_task_repeats_the_call_that_was_out(crewai_fleet: Any, client: Client, written: Any) -> None:
