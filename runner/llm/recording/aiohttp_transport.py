@@ -82,6 +82,13 @@ def install(module: Any) -> None:
         call.body_has_left()
         return response
 
+    ws_connect = session_class._ws_connect
+
+    async def counted(self: Any, url: Any, **kw: Any) -> Any:
+        unrecorded.look_at_socket(str(_address(self, url, None)))
+        return await ws_connect(self, url, **kw)
+
+    session_class._ws_connect = counted
     journaled.journaled = True  # type: ignore[attr-defined]  # a mark on a function
     session_class._request = journaled
     request_class.send = sent

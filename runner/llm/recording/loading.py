@@ -16,6 +16,7 @@ _TRANSPORTS = {
     "aiohttp.client": "aiohttp_transport",
     "http.client": "http_client",
     "mcp.client.session": "mcp_session",
+    "websockets.client": "web_socket",
     "grpc._channel": "grpc_channel",
     "grpc.aio._channel": "grpc_channel",
 }

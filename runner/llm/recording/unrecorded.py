@@ -1,7 +1,7 @@
 """Counts calls of models that go past the journal in a task: by host and path, with no key and no question.
 
-What leaves by the standard library's own HTTP client, or by gRPC, is made again when its task restarts, and is in no
-account.
+What leaves by the standard library's own HTTP client, by gRPC, or by WebSocket is made again when its task restarts,
+and is in no account.
 """
 
 import itertools
@@ -38,15 +38,26 @@ def look_at_rpc(host: str, method: str) -> None:
     """Count a call by gRPC, if its method is one of a model, or a parser or a setting says that it is."""
     url = f"https://{host.rpartition('/')[2]}{method}"
     if _METHODS.search(method) or any(parser.may_be("POST", url) for parser in parsers()):
-        found = current_journal()
-        if found is not None:
-            _count(found[0].cancel_scope, url)
+        _count_here(url)
+
+
+_SOCKETS = re.compile(r"/(?:realtime|responses|[\w.]*BidiGenerateContent)$")
+"""Where models are asked by WebSocket: OpenAI's, Azure's, Google's."""
+
+
+def look_at_socket(url: str) -> None:
+    """Count a connection by WebSocket, if it leads to a model."""
+    if _SOCKETS.search(urlsplit(url).path) or any(parser.may_be("GET", url) for parser in parsers()):
+        _count_here(url)
 
 
 def look_at(method: str, url: str, body: bytes) -> None:
     """Count a request, if it is a call of a model made in a task."""
-    if wire.request(method, url, body, lambda _: False) is None:
-        return
+    if wire.request(method, url, body, lambda _: False) is not None:
+        _count_here(url)
+
+
+def _count_here(url: str) -> None:
     if forks.task:
         forks.report(_place(url))
     elif (found := current_journal()) is not None:
