@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from . import test_bedrock as bedrock
-from .clients import BY_SOCKS, CLIENTS, Given
+from .clients import BODY, BY_SOCKS, CLIENTS, Given
 from .proxy import Proxy
 from .wire_server import CHAT, Handler, Reply, WireServer, events
 
@@ -293,3 +294,38 @@ def http2(certificate: Path) -> Iterator[Any]:
 
         threading.Thread(target=accept, daemon=True).start()
         yield service
+
+
+class Keeps(httpx.BaseTransport):
+    """Passes requests on to another transport, one more time each, and keeps the answers."""
+
+    def __init__(self) -> None:
+        self._pool, self.kept = httpx.HTTPTransport(), dict[bytes, httpx.Response]()
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        if (body := request.read()) not in self.kept:
+            self._pool.handle_request(request).read()
+            self.kept[body] = self._pool.handle_request(request)
+            self.kept[body].read()
+        return self.kept[body]
+
+    def close(self) -> None:
+        self._pool.close()
+
+
+def test_what_a_transport_passes_on_to_another_is_journaled_there(account: Any, attempt: Any) -> None:
+    with WireServer() as wire:
+
+        def task() -> list[int]:
+            with httpx.Client(transport=Keeps()) as client:
+                return [client.post(wire.chat, content=BODY).status_code for _ in range(2)]
+
+        assert attempt(task) == attempt(task) == [200, 200]
+        assert (len(wire.log), account.paid.total(), account.in_doubt) == (2, 2, 0)
+
+
+def test_what_is_answered_without_a_network_is_no_call(account: Any, attempt: Any) -> None:
+    answers = httpx.MockTransport(lambda request: httpx.Response(200, json=CHAT))
+    with httpx.Client(transport=answers) as client:
+        assert attempt(lambda: client.post("https://models.example/v1/chat/completions", content=BODY).json()) == CHAT
+    assert (account.paid.total(), account.in_doubt) == (0, 0)
