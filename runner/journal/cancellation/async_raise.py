@@ -3,7 +3,9 @@
 import _thread
 import contextlib
 import ctypes
+import site
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +17,7 @@ from runner.journal.cancellation.cancel_scope import Wakeup
 
 _LOCKING = {
     "threading": ("start", "set", "notify", "notify_all", "__enter__", "__exit__"),
+    "importlib._bootstrap": ("acquire", "release", "__enter__", "__exit__", "_get_module_lock", "_lock_unlock_module"),
     "runner.core.context_value": ("__enter__",),
     "runner.journal.cancellation.timing": ("timed",),
     "runner.journal.cancellation.cancel_scope": ("__enter__", "__exit__"),
@@ -30,6 +33,15 @@ _JOINING = {"asyncio.runners": ("close",), "concurrent.futures.thread": ("shutdo
 
 _NOT_IN = ("logging", "weakref", "_weakrefset")
 """The first takes locks at every turn. Out of the others' callbacks nothing is raised, as out of destructors."""
+
+
+_LIBRARIES = tuple(
+    {sysconfig.get_path(name) + "/" for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    | {path + "/" for path in (*site.getsitepackages(), site.getusersitepackages())}
+)
+"""Where what is imported is the process's, and not one task's."""
+
+IMPORT = 10.0  #: seconds for which the import of a library is not broken into
 
 
 class _Spent(BaseException):
@@ -169,8 +181,23 @@ def _in_critical_section(thread: int, hooks: _Hooks) -> bool:
     return False
 
 
+def _is_importing(thread: int) -> bool:
+    """Whether the thread imports a library.
+
+    Broken into, that would be there in part for all tasks to come: Python drops the package, but keeps its modules, and
+    makes another package without them the next time; one in C may not be loaded twice.
+    """
+    return any(
+        frame.f_code.co_name == "<module>"
+        and frame.f_code.co_filename.startswith(_LIBRARIES)
+        and frame.f_back is not None
+        and frame.f_back.f_globals.get("__name__") == "importlib._bootstrap"
+        for frame in _frames(sys._current_frames().get(thread))
+    )
+
+
 def _raise_outside_critical_section(
-    thread: int, hooks: _Hooks, exception: type[BaseException], may: Callable[[], bool]
+    thread: int, critical: Callable[[], bool], exception: type[BaseException], may: Callable[[], bool]
 ) -> bool:
     """Raise it there, unless that would do harm, it may not be, or the thread has moved on while that was found out.
 
@@ -181,7 +208,7 @@ def _raise_outside_critical_section(
         time.sleep(0)
         frame = sys._current_frames().get(thread)
         at = frame and frame.f_lasti
-        if _in_critical_section(thread, hooks) or not may():
+        if critical() or not may():
             return False
         own = thread == threading.get_ident()
         if not own and (sys._current_frames().get(thread) is not frame or (frame and frame.f_lasti) != at):
@@ -214,6 +241,7 @@ class InterruptibleSection:
         self._lock = threading.Lock()
         self._over = False
         self._broken_into = False
+        self._importing: float | None = None  # since when it is known to import a library
         self._going_on = threading.Lock()
         self._going_on.acquire()
 
@@ -223,7 +251,7 @@ class InterruptibleSection:
             if self._over:
                 return True
             with _unobserved():  # a hook that ran here while the flag is up would be called without end on 3.11
-                if not _raise_outside_critical_section(self.thread, self._hooks, exception, self._may):
+                if not _raise_outside_critical_section(self.thread, self.in_critical_section, exception, self._may):
                     return False
                 self._broken_into = True
                 # The flag is all threads'. It goes up again as that one next runs; until then, perhaps for as long as
@@ -234,7 +262,15 @@ class InterruptibleSection:
 
     def in_critical_section(self) -> bool:
         """Whether an exception would do harm where the thread is now."""
-        return _in_critical_section(self.thread, self._hooks)
+        return _in_critical_section(self.thread, self._hooks) or self._waits_for_import()
+
+    def _waits_for_import(self) -> bool:
+        if not _is_importing(self.thread):
+            self._importing = None
+            return False
+        if self._importing is None:
+            self._importing = time.monotonic()
+        return time.monotonic() - self._importing < IMPORT  # one that hangs ends, too
 
     def wait(self, seconds: float) -> bool:
         """Until it is over, for so long; returns whether it is. For one other thread."""

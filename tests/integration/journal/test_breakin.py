@@ -1,5 +1,8 @@
 """What breaks into a task reaches that task, and nothing after it."""
 
+import builtins
+import importlib
+import sys
 import threading
 import time
 
@@ -133,3 +136,69 @@ def test_a_thread_that_went_on_while_it_was_looked_at_is_not_broken_into(monkeyp
     assert not sections[0].break_in(TimedOut)
     second.set()
     other.join()
+
+
+@pytest.fixture
+def library(tmp_path, monkeypatch):
+    """Makes a package that waits in the midst of its import; gives the events that it has begun, and may go on."""
+    (package := tmp_path / "slow_library").mkdir()
+    (package / "part.py").write_text("HERE = True")
+    (package / "__init__.py").write_text(
+        "import builtins\nfrom . import part\nbegun, going_on = builtins.slow_library\nbegun.set()\n"
+        "while not going_on.is_set():\n    pass\n"
+    )
+    events = threading.Event(), threading.Event()
+    monkeypatch.setattr(builtins, "slow_library", events, raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield events
+    for name in ("slow_library", "slow_library.part"):
+        sys.modules.pop(name, None)
+
+
+def import_slow_library(sections: list[InterruptibleSection], ends: list[str]) -> None:
+    section = InterruptibleSection()
+    sections.append(section)
+    try:
+        try:
+            importlib.import_module("slow_library")
+            ends.append("imported")
+            while True:
+                time.sleep(0)
+        finally:
+            section.over()
+    except TimedOut:
+        section.over()
+        ends.append("broken into")
+
+
+def test_the_import_of_a_library_is_not_broken_into(library, tmp_path, monkeypatch, eventually):
+    """It was left there in part, and whatever imported it afterwards in that process failed."""
+    monkeypatch.setattr(async_raise, "_LIBRARIES", (str(tmp_path),))
+    begun, going_on = library
+    sections, ends = list[InterruptibleSection](), list[str]()
+    other = threading.Thread(target=import_slow_library, args=(sections, ends))
+    other.start()
+    begun.wait(60)
+    assert not sections[0].break_in(TimedOut)
+    going_on.set()
+    eventually(lambda: "imported" in ends, why="it is imported whole")
+    eventually(lambda: sections[0].break_in(TimedOut), why="it may be broken into again")
+    other.join()
+    assert ends == ["imported", "broken into"]
+    assert importlib.import_module("slow_library").part.HERE
+
+
+@pytest.mark.parametrize("how", ["it is no library", "it takes too long"])
+def test_the_import_of_the_task_s_own_file_is_broken_into_and_one_that_hangs(
+    how, library, tmp_path, monkeypatch, eventually
+):
+    if how == "it takes too long":
+        monkeypatch.setattr(async_raise, "_LIBRARIES", (str(tmp_path),))
+        monkeypatch.setattr(async_raise, "IMPORT", 0.01)
+    sections, ends = list[InterruptibleSection](), list[str]()
+    other = threading.Thread(target=import_slow_library, args=(sections, ends))
+    other.start()
+    library[0].wait(60)
+    eventually(lambda: sections[0].break_in(TimedOut), why="it may be broken into")
+    other.join()
+    assert ends == ["broken into"]
