@@ -104,6 +104,7 @@ class RedactingFormatter(logging.Formatter):
         super().__init__()
         self._formatter = formatter
         usual = type(formatter) is logging.Formatter and formatter.datefmt is None
+        usual = usual and not vars(formatter._style).get("_defaults")
         self._line = str(formatter._fmt) if usual and type(formatter._style) is logging.PercentStyle else ""
         self._second, self._time = 0, ""
 
@@ -116,7 +117,8 @@ class RedactingFormatter(logging.Formatter):
         # What logging's own formatter makes of it in eight calls, and by telling the time of day again for each line
         second = int(record.created)
         if second != self._second:
-            self._second, self._time = second, time.strftime(self.default_time_format, time.localtime(second))
+            here = self._formatter.converter(second)
+            self._second, self._time = second, time.strftime(self.default_time_format, here)
         record.message, record.asctime = record.getMessage(), f"{self._time},{int(record.msecs):03d}"
         return self._line % record.__dict__
 

@@ -212,3 +212,12 @@ def test_a_line_without_secrets_is_as_logging_formats_it(line: str | None) -> No
         assert ours.format(record) == usual.format(record)
     record.exc_info = (ValueError, ValueError("no"), None)
     assert ours.format(record) == usual.format(record)
+
+
+def test_a_formatter_that_was_set_up_otherwise_stays_so() -> None:
+    in_utc = logging.Formatter("%(asctime)s %(message)s")
+    in_utc.converter = lambda seconds: time.gmtime(9 * 3600 + (seconds or 0))  # no zone that a machine has
+    for usual in (in_utc, logging.Formatter("%(host)s %(message)s", defaults={"host": "h"})):
+        record = logging.LogRecord("runner.tasks", logging.INFO, __file__, 1, "said", (), None)
+        record.clean = True
+        assert RedactingFormatter(usual).format(record) == usual.format(record)
