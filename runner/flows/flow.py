@@ -19,7 +19,7 @@ from runner.core import live_objects
 from runner.core.context_value import ContextValue
 from runner.core.runtime import engine_of
 from runner.events import FlowCreatedEvent, event_bus, kickoff
-from runner.flows import execution, feedback, plot
+from runner.flows import execution, feedback
 from runner.flows import state as states
 from runner.flows.conditions import and_, or_
 from runner.flows.decorators import human_feedback, listen, router, start
@@ -301,10 +301,12 @@ class Flow(FlowLog, MemoryMethods, Generic[S]):
     @classmethod
     def plot(cls, filename: str = "flow.html", show: bool = True) -> str:
         """Write a page with a picture of the flow and return its path. With ``show`` it opens in a browser."""
+        import webbrowser  # which, with what draws, flows that are not plotted do not pay for
+
+        from runner.flows import plot
+
         path = plot.write(cls.flow_definition(), filename)
         if show:
-            import webbrowser  # which flows that are not plotted do not pay for
-
             webbrowser.open(path.as_uri())
         return str(path)
 
