@@ -8,12 +8,31 @@ from runner.agents import Agent, loop, structure
 from runner.engine.work import Conversation
 from runner.journal.journal import Journal
 
+_JUDGE = "You check whether a text does what a rule says. Judge by this rule alone, and do not improve the text."
+
 
 class Verdict(BaseModel):
     """What the model thinks of an output."""
 
     valid: bool = Field(description="whether the text does what the rule says")
     feedback: str = Field(default="", description="if it does not: what is wrong, in a sentence or two")
+
+
+class LLMGuardrail:
+    """A guardrail in words that ``llm`` judges: a model, or its name.
+
+    It is called with an output, as a function would be: in a task, where its call is recorded as others are, or alone.
+    """
+
+    def __init__(self, description: str, llm: Any) -> None:
+        self.description = description
+        self.llm = llm
+
+    def __call__(self, output: Any) -> tuple[bool, Any]:
+        """Whether the output passes, and itself, or why not. Raises what the model raised."""
+        judge = Agent(role="Judge", goal=_JUDGE, llm=self.llm)
+        answer = judge.kickoff(_question(self.description, output.raw), response_format=Verdict)
+        return _said(self.description, answer.pydantic, output)
 
 
 def verdict_of(
@@ -33,11 +52,18 @@ def judge(rule: str, text: str, agent: Agent, journal: Journal, *, task: Any = N
     asked.say(
         {
             "role": "system",
-            "content": "You check whether a text does what a rule says. Judge by this rule alone, and do not improve "
-            f"the text.\n\n{structure.wanted(Verdict)}",
+            "content": f"{_JUDGE}\n\n{structure.wanted(Verdict)}",
         },
-        {"role": "user", "content": f"The rule:\n{rule}\n\nThe text:\n{text}"},
+        {"role": "user", "content": _question(rule, text)},
     )
     job = loop.job_for(agent, asked, journal, task=task, response_model=Verdict, reported=False)
     verdict = Verdict.model_validate_json(loop.work(job))
-    return verdict.valid, None if verdict.valid else verdict.feedback or f"it does not do this: {rule}"
+    return _said(rule, verdict, None)
+
+
+def _question(rule: str, text: str) -> str:
+    return f"The rule:\n{rule}\n\nThe text:\n{text}"
+
+
+def _said(rule: str, verdict: Any, passed: Any) -> tuple[bool, Any]:
+    return verdict.valid, passed if verdict.valid else verdict.feedback or f"it does not do this: {rule}"

@@ -10,6 +10,7 @@ import pytest
 import runner.snapshots
 from runner import events, flows, providers
 from runner.adapters.crewai import import_paths
+from runner.agents.llm_guardrail import LLMGuardrail, Verdict
 from runner.providers import JsonProvider
 from runner.snapshots import writer
 
@@ -57,6 +58,7 @@ SAME = {
     "events.types.system_events": {"SIGNAL_EVENT_TYPES": None, "SignalType": None, "on_signal": None},
     "tasks": {"TaskOutput": runner.TaskOutput},
     "tools.base_tool": {"BaseTool": runner.BaseTool, "tool": runner.tool, "EnvVar": None},
+    "tasks.llm_guardrail": {"LLMGuardrail": LLMGuardrail, "LLMGuardrailResult": Verdict},
     "tasks.task_output": {"TaskOutput": runner.TaskOutput},
     "version": {"get_crewai_version": runner.snapshots.get_version},
 }  # fmt: skip

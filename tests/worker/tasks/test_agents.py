@@ -189,6 +189,32 @@ def test_what_no_answer_was_good_enough_for_is_asked_anew_when_it_goes_on(
     assert result.ledger["replayed"] == asked + 2 * asked, "what was answered before is not paid again"
 
 
+def test_a_rule_that_another_model_judges_is_judged_once(
+    fleet: Any, client: Client, crew_of: Any, model: Any, tmp_path: Path
+) -> None:
+    def answer(asked: Any) -> str:
+        if "The rule:\nno hens" in asked.text:
+            assert asked.model == "judge"
+            bad = "hens" in asked.last.partition("The text:")[2]
+            return f'{{"valid": {str(not bad).lower()}, "feedback": "there are hens"}}'
+        return "owls" if "there are hens" in asked.text else "hens"
+
+    model.use(answer)
+    # Given a worker that dies once the second answer of its agent has been judged, too
+    crash = f"task done, not committed:{tmp_path / 'died'}"
+    fleet.start("--concurrency", "1", **model.environment, RUNNER_CRASH_AT=crash)
+    code = "from runner.tasks.llm_guardrail import LLMGuardrail\n" + (
+        'crew = Crew(tasks=[Task(name="a", description="Go.", agent=agent, '
+        'guardrail=LLMGuardrail("no hens", llm="judge"))])'
+    )
+    result = client.submit(crew_of(WITH_TOOLS + textwrap.indent(code, "    ")), {"shop": "Oslo"}).wait(60)
+    # Then no answer and no verdict is paid again
+    assert (result.status, result.result) == ("completed", "owls"), result.error
+    assert (tmp_path / "died").exists()
+    assert (model.paid, result.ledger["paid"], result.ledger["in_doubt"]) == (4, 4, 0)
+    assert result.ledger["replayed"] == 4
+
+
 def test_a_fork_asks_only_the_agents_that_were_told_what_it_changes(
     fleet: Any, client: Client, crew_of: Any, trace: Any, model: Any
 ) -> None:
