@@ -19,7 +19,8 @@ AGENTS = 2000  #: the most that are taken by default where they share a thread
 EACH_AGENT = 2**20  #: bytes of memory to have for each of these; one that waits needs a tenth of it
 FILES = 256  #: open files to have beside the connection of each of these
 WAITING = 500  #: the most processes that wait for models by default
-EACH_WAITING = 36 * 2**20  #: bytes of memory to have for each of these; one that waits has up to 31 MB of its own
+EACH_WAITING = 40 * 2**20  #: bytes of memory to have for each of these; one that waits has up to 37 MB of its own
+ANSWERED = 8 * 2**20  #: bytes more that each of these takes when its answer comes, perhaps all at the same time
 OF_MEMORY = 0.75  #: of all memory, what these may have; a worker has a quarter of a gigabyte beside them
 FILES_EACH, THREADS_EACH = 8, 16  #: what one of them takes: of the main process's files, and of the user's threads
 
@@ -50,10 +51,13 @@ def places() -> int:
     return max(int(os.environ.get(name, "0")) for name in ("RUNNER_CONCURRENCY", MOST)) or 2
 
 
-def has_room() -> bool:
-    """Whether there is memory now for another process: others may use what this machine has."""
+def has_room(waiting: int) -> bool:
+    """Whether there is memory now for another process, and for the answers of so many that wait.
+
+    Others may use what this machine has.
+    """
     left = _available()
-    return left is None or left > 2 * EACH_WAITING
+    return left is None or left > 2 * EACH_WAITING + waiting * ANSWERED
 
 
 def machine_memory() -> int:

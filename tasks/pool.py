@@ -113,7 +113,7 @@ class Pool(AsynPool):
 
     def _on_wait(self, inq: int) -> None:
         """Who continues with its run's next task tells it of each of them, and has its one more process already."""
-        if inq in self._waiting or self._processes >= self._most or not capacity.has_room():
+        if inq in self._waiting or self._processes >= self._most or not capacity.has_room(len(self._waiting)):
             return
         if any(inq == one.inqW_fd for one in self._pool):
             self._waiting.add(inq)

@@ -44,11 +44,21 @@ def test_auto_is_a_worker_of_each_pool(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_processes_that_wait_for_models_by_what_the_machine_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capacity, "processes", lambda: 2)
     plenty = 2**40
-    assert capacity.waiting_processes(4 * 2**30, plenty, plenty) == 85
+    assert capacity.waiting_processes(4 * 2**30, plenty, plenty) == 76
     assert capacity.waiting_processes(plenty, plenty, plenty) == capacity.WAITING
     assert capacity.waiting_processes(plenty, 4096, plenty) == 352
     assert capacity.waiting_processes(plenty, plenty, 1024) == 64
     assert capacity.waiting_processes(2**20, 1024, 10) == 2
+
+
+def test_another_process_leaves_memory_for_the_answers_of_those_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which may come all at the same time."""
+    monkeypatch.setattr(capacity, "_available", lambda: 500 * 2**20)
+    assert capacity.has_room(0)
+    assert capacity.has_room(52)
+    assert not capacity.has_room(53)
+    monkeypatch.setattr(capacity, "_available", lambda: None)  # the system does not say
+    assert capacity.has_room(1000)
 
 
 @pytest.mark.parametrize(("pool", "asked", "most"), [

@@ -13,7 +13,7 @@ from runner.tasks.pool import Pool
 def pool(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A pool of four processes, which may be six, and which begins none here."""
     monkeypatch.setattr(Pool, "on_grow", lambda *_: None)
-    monkeypatch.setattr(capacity, "has_room", lambda: True)
+    monkeypatch.setattr(capacity, "has_room", lambda waiting: True)
     made: Any = Pool.__new__(Pool)
     made._pool = [SimpleNamespace(inqW_fd=number) for number in range(4)]
     made._processes, made._most, made._waiting, made._putlock = 4, 6, set[int](), None
