@@ -9,8 +9,7 @@ import importlib
 import inspect
 import io
 import warnings
-import zlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextvars import ContextVar
 from http import HTTPStatus
 from types import SimpleNamespace
@@ -22,7 +21,7 @@ from runner.llm.recording import unrecorded, wire
 from runner.llm.recording.recorded_call import RecordedCall, Tee, parse_request
 from runner.modelserver.stubs import elsewhere
 
-_GZIP = b"\x1f\x8b"
+_DECODED = frozenset({"gzip", "deflate", "br", "zstd"})  #: by the library
 _making: ContextVar[RecordedCall | None] = ContextVar("runner_aiohttp_call", default=None)
 
 
@@ -64,11 +63,12 @@ def install(module: Any) -> None:
                 response = await request(self, method, str_or_url if stub is None else stub, **kw)
             if not call.answered(response.status, response.headers.items()):
                 return response
+            encoded = not _decodes(self, kw, response)
             if call.streams:
-                response.content = reader_class(response.content, call.tee())
+                response.content = reader_class(response.content, call.tee(encoded=encoded))
             else:
                 body = await response.read()
-                call.whole(_decoder()(body))
+                call.whole(body, encoded=encoded)
                 response.content = _reader(library, body)
             return response
 
@@ -125,18 +125,11 @@ async def _again(pieces: list[bytes]) -> AsyncIterator[bytes]:
         yield piece
 
 
-def _decoder() -> Callable[[bytes], bytes]:
-    """Decodes what was compressed, where who asked wants to do that by itself."""
-    state: Any = None
-
-    def decoded(piece: bytes) -> bytes:
-        nonlocal state
-        if state is None:
-            state = zlib.decompressobj(47) if piece.startswith(_GZIP) else False
-        found: bytes = state.decompress(piece) if state else piece
-        return found
-
-    return decoded
+def _decodes(session: Any, kw: dict[str, Any], response: Any) -> bool:
+    """Whether the library has decoded an answer: it does so where who asked does not want to do it by itself."""
+    told = kw.get("auto_decompress")
+    wanted = session.auto_decompress if told is None else told
+    return wanted and response.headers.get("Content-Encoding", "").lower() in _DECODED
 
 
 def _reader(library: Any, body: bytes) -> Any:
@@ -200,7 +193,7 @@ def _reader_class(library: Any) -> Any:
         iter_chunked, iter_chunks = theirs.iter_chunked, theirs.iter_chunks
 
         def __init__(self, source: Any, tee: Tee) -> None:
-            self._source, self._tee, self._decoded = source, tee, _decoder()
+            self._source, self._tee = source, tee
 
         def __getattr__(self, name: str) -> Any:
             return getattr(self._source, name)
@@ -229,7 +222,7 @@ def _reader_class(library: Any) -> Any:
 
         def _take(self, piece: bytes) -> None:
             if piece:
-                self._tee.passed(self._decoded(piece))
+                self._tee.passed(piece)
             if self._source.at_eof():
                 self._tee.ended()
 

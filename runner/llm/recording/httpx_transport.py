@@ -46,8 +46,7 @@ def install(library: Any) -> None:
                     return response
                 if exchange.call.streams:
                     return exchange.streamed(stream)
-                response.read()
-                return exchange.whole()
+                return exchange.whole(pieces.of(response))
 
         handle_request.journaled = True  # type: ignore[attr-defined]  # a mark on a function
         return handle_request
@@ -72,8 +71,7 @@ def install(library: Any) -> None:
                     return response
                 if exchange.call.streams:
                     return exchange.streamed(async_stream)
-                await response.aread()
-                return await exchange.whole_async()
+                return await exchange.whole_async(await pieces.of_async(response))
 
         handle_async_request.journaled = True  # type: ignore[attr-defined]  # a mark on a function
         return handle_async_request
@@ -150,7 +148,12 @@ class _Exchange:
         answer = self.call.recorded()
         if answer is None:
             return None
-        return self._library.Response(answer.status, headers=answer.headers, content=answer.body, request=self._request)
+        return self._library.Response(
+            answer.status,
+            headers=[*answer.headers, ("Content-Length", str(len(answer.body)))],
+            request=self._request,
+            stream=self._library.ByteStream(answer.body),
+        )
 
     def outgoing(self, both: Any) -> Any:
         """The request as it is sent: it is known by the address that it was meant for, wherever it goes."""
@@ -190,14 +193,16 @@ class _Exchange:
         self._request.extensions = self._extensions
         return self.call.answered(response.status_code, wire.looked_at(response.headers.raw))
 
-    def whole(self) -> Any:
-        """The response, which is read: recorded if it can be taken."""
-        self.call.whole(self._response.content)
+    def whole(self, body: Any) -> Any:
+        """The response, recorded if it can be taken. Its body, which has been read, is still to be read, as it came."""
+        self._response.stream = body
+        self.call.whole(body.text, encoded=True)
         return self._response
 
-    async def whole_async(self) -> Any:
+    async def whole_async(self, body: Any) -> Any:
         """The same of a coroutine's."""
-        await self.call.whole_async(self._response.content)
+        self._response.stream = body
+        await self.call.whole_async(body.text, encoded=True)
         return self._response
 
     def streamed(self, stream: Any) -> Any:
@@ -228,12 +233,11 @@ async def _both_async(ours: _Exchange, theirs: Any, event: str, info: dict[str, 
 
 
 def _pieces(library: Any) -> Any:
-    """The body of a request that is made as it goes out, of a library's own class: it is sent in the same pieces."""
+    """A body that is read before its reader has it, of a library's own class: it is passed on in the same pieces."""
 
     class Pieces(library.ByteStream):  # type: ignore[misc]  # of whichever library
         def __init__(self, found: list[bytes]) -> None:
-            super().__init__(b"".join(found))
-            self.found = found
+            self.found, self.text = found, b"".join(found)
 
         def __iter__(self) -> Iterator[bytes]:
             yield from self.found
@@ -253,6 +257,20 @@ def _pieces(library: Any) -> Any:
             request.stream = cls([piece async for piece in request.stream])
             body: bytes = request.read()
             return body
+
+        @classmethod
+        def of(cls, response: Any) -> Any:
+            try:
+                return cls(list(response.stream))
+            finally:
+                response.stream.close()
+
+        @classmethod
+        async def of_async(cls, response: Any) -> Any:
+            try:
+                return cls([piece async for piece in response.stream])
+            finally:
+                await response.stream.aclose()
 
     return Pieces
 

@@ -1,18 +1,19 @@
 """One call of a model on its way through a transport, whichever library's that is."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 from runner.core import fault_points
 from runner.core.errors import RunnerError
-from runner.core.ledger import CallResult, Usage, caller
+from runner.core.ledger import NO_TOKENS, CallResult, Usage, caller
 from runner.journal.journal import Journal
 from runner.llm.clients import marks
 from runner.llm.recording import wire
 from runner.llm.recording.call import Call
 from runner.llm.recording.call_observer import CallObserver, observer_of
 from runner.llm.recording.chain import Link
+from runner.llm.recording.decoding import decoder
 from runner.modelserver.stubs import Standin, chosen, named
 
 
@@ -38,7 +39,7 @@ class RecordedCall:
         self._unattributed = unattributed
         self._link = Link()
         self._caller = caller.get()
-        self._has_left_whole = self._is_streamed = self._has_ended = False
+        self._has_left_whole = self._is_streamed = self._has_ended = self._is_kept_encoded = False
         self._status = 0
         self._headers: list[tuple[str, str]] = []
         self._by_name: dict[str, str] = {}
@@ -119,28 +120,52 @@ class RecordedCall:
         """Whether the answer comes piece by piece."""
         return wire.is_stream(self._by_name)
 
-    def whole(self, body: bytes) -> None:
-        """The answer, decoded: it is recorded if it can be taken."""
-        usage = wire.taken(self._asked, self._by_name, body)
+    def whole(self, body: bytes, *, encoded: bool = False) -> None:
+        """The answer: it is recorded if it can be taken. ``encoded``: it is as its Content-Encoding says."""
+        if encoded and "content-encoding" in self._by_name:
+            body, usage = self._decoded(body)
+        else:
+            usage = wire.taken(self._asked, self._by_name, body)
         if usage is not None:
             self._call.record(self._answered(body, usage), usage, self._observer.reports)
             self._recorded(usage)
         else:
             self._observer.failed(UNUSABLE)
 
-    async def whole_async(self, body: bytes) -> None:
+    async def whole_async(self, body: bytes, *, encoded: bool = False) -> None:
         """The same of a coroutine's call."""
-        usage = wire.taken(self._asked, self._by_name, body)
+        if encoded and "content-encoding" in self._by_name:
+            body, usage = self._decoded(body)
+        else:
+            usage = wire.taken(self._asked, self._by_name, body)
         if usage is not None:
             await self._call.record_async(self._answered(body, usage), usage, self._observer.reports)
             self._recorded(usage)
         else:
             self._observer.failed(UNUSABLE)
 
-    def tee(self, version: bytes = b"HTTP/1.1") -> "Tee":
-        """What a streamed answer passes; the call is over when that is."""
-        self._is_streamed, asked = True, self._asked
-        return Tee(wire.Tape(asked.ends, framed=wire.is_framed(self._by_name, version), all_said=asked.all_said), self)
+    def _decoded(self, body: bytes) -> tuple[bytes, Usage | None]:
+        """The answer as it is to be recorded, and its tokens; None if it cannot be taken."""
+        decode = self._decoder(encoded=True)
+        if self._is_kept_encoded:
+            return body, NO_TOKENS
+        try:
+            body = decode(body)
+        except ValueError:
+            return body, None
+        return body, wire.taken(self._asked, self._by_name, body)
+
+    def _decoder(self, *, encoded: bool) -> Callable[[bytes], bytes]:
+        """What decodes the answer. One that nothing here can decode is recorded as it comes: it is paid."""
+        found = decoder(self._by_name.get("content-encoding", "") if encoded else "")
+        self._is_kept_encoded = found is None
+        return found or bytes
+
+    def tee(self, version: bytes = b"HTTP/1.1", *, encoded: bool = False) -> "Tee":
+        """What a streamed answer passes; the call is over when that is. ``encoded``: as its Content-Encoding says."""
+        self._is_streamed, asked, decode = True, self._asked, self._decoder(encoded=encoded)
+        ends, all_said = (None, None) if self._is_kept_encoded else (asked.ends, asked.all_said)
+        return Tee(wire.Tape(ends, framed=wire.is_framed(self._by_name, version), all_said=all_said), self, decode)
 
     def broke(self, error: BaseException) -> None:
         """It raised. What its service has all of is in doubt; a stop leaves in doubt whatever has left."""
@@ -159,7 +184,7 @@ class RecordedCall:
     def streamed(self, body: bytes) -> None:
         """All of a stream passed."""
         try:
-            usage = wire.spent(self._asked, body)
+            usage = NO_TOKENS if self._is_kept_encoded else wire.spent(self._asked, body)
             self._call.record(self._answered(body, usage), usage, self._observer.reports)
             self._recorded(usage)
         finally:
@@ -170,7 +195,10 @@ class RecordedCall:
         """The record of the answer, as it is kept."""
         fault_points.reached("model answered, not recorded")
         entry = self._call.entry
-        answer = wire.Answer(self._status, wire.kept(self._headers), body, usage)
+        kept = wire.kept(self._headers)
+        if self._is_kept_encoded:
+            kept.append(("Content-Encoding", self._by_name["content-encoding"]))
+        answer = wire.Answer(self._status, kept, body, usage)
         if self._call.diverged:
             self._observer.diverged()
         return answer.text(model=entry.model, agent=entry.agent, chain=self._link.chain)
@@ -185,8 +213,8 @@ class RecordedCall:
 class Tee:
     """One stream: recorded when it is complete, whoever still reads; in doubt if it breaks off."""
 
-    def __init__(self, tape: wire.Tape, call: RecordedCall) -> None:
-        self._tape, self._call = tape, call
+    def __init__(self, tape: wire.Tape, call: RecordedCall, decode: Callable[[bytes], bytes]) -> None:
+        self._tape, self._call, self._decode = tape, call, decode
         self._is_over = False
 
     @property
@@ -195,7 +223,12 @@ class Tee:
         return self._tape.has_said_all and not self._is_over
 
     def passed(self, piece: bytes) -> None:
-        """A piece of it, decoded, is about to be given to its reader."""
+        """A piece of it is about to be given to its reader."""
+        try:
+            piece = self._decode(piece)
+        except ValueError:  # it is its reader's to say so, if it decodes it
+            self.broke(_LeftOff("it cannot be decoded"))
+            return
         if self._tape.take(piece) and not self._is_over:
             self._complete()
         elif self._tape.broken:

@@ -13,7 +13,7 @@ from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.testing import Answer, ModelServer
 
 from .conftest import user
-from .wire_server import CHAT, EVENTS, Reply, WireServer, events
+from .wire_server import CHAT, EVENTS, Reply, WireServer, encoded, events
 
 
 @pytest.fixture
@@ -115,6 +115,45 @@ def test_an_answer_is_read_as_without_us(stream, is_gzipped, decompress, wire, a
     plain = b"".join(EVENTS) if stream else json.dumps(CHAT).encode()
     assert attempt(task) == [plain] * len(READS)
     assert len(wire.log) == 2 * len(READS)
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "deflate, unframed", "zstd", "one of its own"])
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_an_answer_is_recorded_whatever_it_is_encoded_in(stream, encoding, wire, account, attempt):
+    if encoding == "zstd":
+        pytest.importorskip("zstandard")
+    wire.reply = lambda number: encoded(events() if stream else Reply(), encoding)
+
+    async def one(session: Any, text: str) -> Any:
+        async with session.post(wire.chat, json=asked(text)) as said:
+            return said.headers.get("Content-Encoding"), await said.read()
+
+    def task() -> Any:
+        return in_a_session(one, "it", auto_decompress=False)
+
+    (alone,) = task()
+    assert attempt(task) == [alone]
+    assert (account.paid.total(), account.in_doubt, len(wire.log)) == (1, 0, 2)
+    plain = b"".join(EVENTS) if stream else json.dumps(CHAT).encode()
+    assert attempt(task) == [alone if encoding == "one of its own" else (None, plain)]
+    assert len(wire.log) == 2
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_an_answer_in_another_encoding_than_it_says_is_in_doubt(stream, wire, account, attempt):
+    reply = events() if stream else Reply()
+    reply.headers["Content-Encoding"] = "gzip"
+    wire.reply = lambda number: reply
+
+    async def one(session: Any, text: str) -> Any:
+        async with session.post(wire.chat, json=asked(text)) as said:
+            return await said.read()
+
+    def task() -> Any:
+        return in_a_session(one, "it", auto_decompress=False)
+
+    assert attempt(task) == task()
+    assert (account.recorded, account.in_doubt) == ({}, 1)
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])

@@ -1,11 +1,13 @@
 """A server that keeps each request byte for byte, and answers in whatever framing it is told to."""
 
 import gzip
+import importlib
 import json
 import socket
 import threading
+import zlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import chain
 from typing import Any
@@ -33,6 +35,22 @@ class Reply:
 
 def events(**options: Any) -> Reply:
     return Reply(pieces=EVENTS, headers={"Content-Type": "text/event-stream"}, **options)
+
+
+def encoded(reply: Reply, encoding: str) -> Reply:
+    """The same, encoded. What is in no encoding that is known here is as it was."""
+    raw = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    encode = {
+        "gzip": lambda text: gzip.compress(text, mtime=0),
+        "deflate": zlib.compress,
+        "deflate, unframed": lambda text: raw.compress(text) + raw.flush(),
+        "zstd": lambda text: importlib.import_module("zstandard").compress(text),
+    }.get(encoding, bytes)
+    headers = {**reply.headers, "Content-Encoding": encoding.partition(",")[0]}
+    if reply.pieces is None:
+        return replace(reply, body=encode(reply.body), headers=headers)
+    text = encode(b"".join(reply.pieces))
+    return replace(reply, pieces=[text[:9], text[9:]], headers=headers)
 
 
 class WireServer(ThreadingHTTPServer):
