@@ -158,8 +158,8 @@ class _Exchange:
     def outgoing(self, both: Any) -> Any:
         """The request as it is sent: it is known by the address that it was meant for, wherever it goes."""
         self._extensions = self._request.extensions
-        theirs, direct = self._extensions.get("trace"), both is _both
-        traced = self.trace if theirs is None and direct else partial(both, self, theirs)
+        theirs, self._is_async = self._extensions.get("trace"), both is _both_async
+        traced = self.trace if theirs is None and not self._is_async else partial(both, self, theirs)
         self._request.extensions = self._while_out = {**self._extensions, "trace": traced}
         self._watched_by_others = theirs is not None
         return redirect_request(self._library, self._request, self.call.instead)
@@ -180,7 +180,8 @@ class _Exchange:
             if self.leaves(event, info):
                 self.call.headers_leave()
         elif event.endswith("send_request_body.started"):
-            self.call.body_leaves()
+            # A loop takes a piece at once: of one that it could not send in time it may have sent all.
+            self.call.body_leaves(is_buffered=self._is_async)
         elif event.endswith("send_request_body.complete"):
             self.call.body_has_left()
             if not self._watched_by_others:

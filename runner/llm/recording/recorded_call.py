@@ -90,8 +90,9 @@ class RecordedCall:
         await self._call.begins_async()
         fault_points.reached("model call noted, not sent")
 
-    def body_leaves(self) -> None:
-        """From here on its service may have it."""
+    def body_leaves(self, *, is_buffered: bool = False) -> None:
+        """From here on its service may have it. ``is_buffered``: all of it, whatever the connection says after this."""
+        self._has_left_whole |= is_buffered
         self._call.mark_sent()
 
     def body_has_left(self) -> None:

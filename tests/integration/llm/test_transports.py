@@ -374,6 +374,32 @@ def test_an_answer_by_httpx_is_still_to_be_read_as_it_came(
         assert len(wire.log) == 2
 
 
+@pytest.mark.parametrize(("is_async", "in_doubt"), [(False, 0), (True, 1)], ids=["sync", "async"])
+@pytest.mark.parametrize("library", [httpx, httpx2])
+def test_a_request_that_an_event_loop_may_still_hold_is_in_doubt(
+    library: Any, is_async: bool, in_doubt: int, account: Any, attempt: Any
+) -> None:
+    """Its service does not read: a socket says what it has not taken, a loop's connection does not."""
+    body = json.dumps({"model": "gpt", "messages": [{"role": "user", "content": "x" * 2**25}]}).encode()
+    timeout = library.Timeout(20, write=0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1/chat/completions"
+
+        async def go() -> None:
+            async with library.AsyncClient(timeout=timeout) as client:
+                await client.post(url, content=body)
+
+        def task() -> None:
+            if is_async:
+                asyncio.run(go())
+            with library.Client(timeout=timeout) as client:
+                client.post(url, content=body)
+
+        with pytest.raises(library.WriteTimeout):
+            attempt(task)
+    assert (account.paid.total(), account.in_doubt) == (0, in_doubt)
+
+
 def test_what_is_answered_without_a_network_is_no_call(account: Any, attempt: Any) -> None:
     answers = httpx.MockTransport(lambda request: httpx.Response(200, json=CHAT))
     with httpx.Client(transport=answers) as client:
