@@ -61,7 +61,7 @@ def create(initial: Any, declared: Any) -> State:
             return _identified(model.model_construct())
     if isinstance(wanted, Mapping):
         return _identified({name: copied(value) for name, value in wanted.items()})
-    if wanted is None or wanted is dict or typing.get_origin(wanted) is dict or not isinstance(wanted, type):
+    if wanted in (None, dict, typing.Any) or typing.get_origin(wanted) is dict or not isinstance(wanted, type):
         if initial is not None and wanted is initial and wanted is not dict:
             raise BadFlow(f"initial_state must be a dict or a pydantic model, not a {type(initial).__name__}")
         return _identified({})

@@ -252,3 +252,11 @@ def test_schemas_of_all_sorts():
         model()
     with pytest.raises(ValueError, match="kind"):
         model(must="x", kind="c")
+
+
+@pytest.mark.parametrize("declared", [None, dict, dict[str, Any], Any])
+def test_a_flow_of_no_particular_type_begins_with_an_empty_dict(declared: Any) -> None:
+    """`Flow[Any]` was refused: from Python 3.11 on, `Any` is a class."""
+    state = create(None, declared)
+    assert isinstance(state, dict)
+    assert list(state) == ["id"]
