@@ -94,6 +94,12 @@ def untested() -> str | None:
 _preloaded: set[str] = set()
 
 
+def _forget_event_loop() -> None:
+    """Who looks for an event loop finds a new one: where one was ended in this thread, Python gives none."""
+    usual = type(asyncio.get_event_loop_policy())
+    asyncio.set_event_loop_policy(usual())
+
+
 def preload(adapter: str) -> None:
     """Import CrewAI where processes for tasks are forked from. Its home is an empty folder there."""
     if not installed() or adapter in _preloaded:
@@ -112,6 +118,7 @@ def preload(adapter: str) -> None:
         if adapter == "crewai-flow":
             with contextlib.suppress(Exception):
                 importlib.import_module("runner.adapters.crewai.flow_memory").share()
+    _forget_event_loop()
     gc.collect()
     gc.freeze()  # it stays: forks share it, and it is not collected again
 
@@ -130,10 +137,7 @@ def prepare(home: Home) -> None:
     global _home
     folder = home.made()
     if folder == _home:
-        usual = type(asyncio.get_event_loop_policy())
-        asyncio.set_event_loop_policy(
-            usual()
-        )  # who looks for an event loop finds a new one, and none that a task ended
+        _forget_event_loop()
         return
     if _home is not None:
         raise RuntimeError("this process is of another run")
