@@ -135,6 +135,7 @@ class StepMap:
             self._woken.wake()
 
     async def _ado(self, one: _Step) -> None:
+        # Written as `_do` is: what they share would be one more call of Python in each step.
         doing = self._journal.doing
         try:
             token = doing.enter(one.frame)

@@ -3,13 +3,14 @@
 import _thread
 import contextlib
 import ctypes
+import os
 import site
 import sys
-import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
@@ -36,8 +37,7 @@ _NOT_IN = ("logging", "weakref", "_weakrefset")
 
 
 _LIBRARIES = tuple(
-    {sysconfig.get_path(name) + "/" for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    | {path + "/" for path in (*site.getsitepackages(), site.getusersitepackages())}
+    f"{path}{os.sep}" for path in (Path(os.__file__).parent, *site.getsitepackages(), site.getusersitepackages())
 )
 """Where what is imported is the process's, and not one task's."""
 
