@@ -26,6 +26,7 @@ from runner.testing import fleet as testing_fleet
 from .support import shares
 from .support.fork_server import ForkServer
 from .support.processor_time import ProcessorTime
+from .support.same_process import SameProcess
 from .support.starts_nothing import StartsNothing
 
 TESTS = Path(__file__).parent
@@ -70,6 +71,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """In the quick loop properties are held against fewer examples, and files are in memory where there is that."""
     if config.getoption("processor_time"):
         config.pluginmanager.register(ProcessorTime())
+    config.pluginmanager.register(SameProcess())
     gc.disable()  # until all is collected: what is imported stays
     config.stash[_is_quick] = config.getoption("markexpr") == "fast"
     if config.stash[_is_quick]:

@@ -234,7 +234,7 @@ def test_only_its_adapter_says_the_name_of_a_framework(root, files):
 def test_the_tests_are_run_the_way_the_readme_says(root):
     command = "python -m pytest -n auto"
     run = (root / ".ci" / "run").read_text().splitlines()
-    assert any(line.startswith(f"{command} ") and line.endswith(' "$@"') for line in run)
+    assert any(line.strip().startswith(f"{command} ") and line.endswith(' "$@"') for line in run)
     assert command in (root / "README.md").read_text()
     assert os.access(root / ".ci" / "run", os.X_OK)
 

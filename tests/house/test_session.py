@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import subprocess
 import sys
 import tomllib
 
@@ -46,8 +47,25 @@ def test_no_test_is_run_again_but_in_ci_which_names_it(root):
     """A race shows itself by failing once."""
     options = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["addopts"]
     assert [option for option in options if "rerun" in option] == []
-    (command,) = re.findall(r"(?m)^python -m pytest .*$", (root / ".ci/run").read_text())
+    (command,) = re.findall(r"(?m)^ *(python -m pytest .*)$", (root / ".ci/run").read_text())
     assert {"-rR", "--reruns=1"} <= set(command.split())
+
+
+def test_a_fork_that_comes_out_of_its_test_ends_there_with_what_it_raised(root, tmp_path):
+    """It would report to the same xdist, as if it were the process that it was forked from."""
+    (tmp_path / "conftest.py").write_text(
+        "import same_process\n\n"
+        "def pytest_configure(config):\n    config.pluginmanager.register(same_process.SameProcess())\n"
+    )
+    (tmp_path / "test_it.py").write_text(
+        "import os\n\ndef test_it():\n    if not (pid := os.fork()):\n        raise LookupError('in the fork')\n"
+        "    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 70\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", tmp_path, tmp_path]
+    environment = os.environ | {"PYTHONPATH": str(root / "tests/support")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout.count("1 passed")) == (0, 1), done.stdout
+    assert "LookupError: in the fork" in done.stderr
 
 
 def test_n_auto_is_four_processes_for_each_core_and_none_in_the_quick_loop(request, monkeypatch):
