@@ -35,6 +35,7 @@ from types import ModuleType
 from typing import Any
 
 from runner.bundles import frameworks
+from runner.bundles.installed import is_installed
 from runner.bundles.project import JSON_CREWS, has_source_folder
 from runner.bundles.reading import KickedOff, being_read
 from runner.core.errors import BadCrew
@@ -68,6 +69,7 @@ class Namespace:
         self._extra: list[str] = []  # folders of the bundle that its code put on sys.path
         # A project's packages are imported from its src, as when it is installed.
         self._source = [os.fspath(root / "src")] if not only and has_source_folder(root) else []
+        self._own: dict[str, bool] = {}  # entries of sys.path, and whether they are folders of the bundle
         self._beside: list[str] = []  # folders of files that were named: scripts find there what is nowhere else
         self._finders: dict[str, FileFinder] = {}
         self._foreign: set[str] = set()  # top-level names that were imported from outside, and stay so, as in Python
@@ -166,9 +168,20 @@ class Namespace:
         return importlib.util.spec_from_file_location(fullname, file, loader=_JsonCrew(fullname, file, self))
 
     def _on_sys_path(self) -> list[str]:
-        """Entries of ``sys.path`` inside the bundle: code that extends the path with its own ``lib`` folder."""
+        """Entries of ``sys.path`` inside the bundle: code that extends the path with its own ``lib`` folder.
+
+        Those of an environment in the project's folder are the libraries' that are installed in it.
+        """
         inside = [entry for entry in sys.path if isinstance(entry, str) and entry.startswith(self._home)]
-        return [e for e in inside if (os.path.abspath(e) + os.sep).startswith(self._home + os.sep)]  # noqa: PTH100 - links stay as they are
+        return [entry for entry in inside if self._is_own(entry)]
+
+    def _is_own(self, entry: str) -> bool:
+        own = self._own.get(entry)
+        if own is None:
+            place = os.path.abspath(entry)  # noqa: PTH100 - links stay as they are
+            inside = (place + os.sep).startswith(self._home + os.sep)
+            own = self._own[entry] = inside and not is_installed(Path(place), Path(self._home))
+        return own
 
     def _finder(self, folder: str) -> FileFinder:
         finder = self._finders.get(folder)

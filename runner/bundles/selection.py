@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 
 from pathspec import GitIgnoreSpec
 
+from runner.bundles.installed import is_environment
 from runner.bundles.target import Target
 from runner.core.errors import BadCrew, BundleTooLarge
 from runner.core.settings import MEMORY
@@ -207,7 +208,7 @@ class Selection:
             return _why(found.index or 0)
         if _SECRET.match_file(name.lower()):
             return "secret"
-        if is_folder and (path / "pyvenv.cfg").exists():  # a virtual environment, whatever its name
+        if is_folder and is_environment(path):
             return "cache"
         if not path.is_symlink():
             return "selected"

@@ -91,10 +91,16 @@ class TestWhatStaysOut:
             *("node_modules/m/x.js", ".tox/x", ".mypy_cache/x", ".pytest_cache/x", ".ruff_cache/x", "t.egg-info/PKG"),
             *(".checkpoints/x.json", ".DS_Store", ".env", ".env.local", "a/.env", "cert.pem", "a/my.key", "id_rsa"),
             *("id_ed25519.pub", "environment/pyvenv.cfg", "environment/lib/x.py", "venv/pyvenv.cfg"),
+            *("conda/conda-meta/history", "conda/lib/python3.11/x.py"),
             *(".cache/crew-runner/bundles/x/crew.py", ".local/state/x", ".ssh/config", ".aws/credentials", ".netrc"),
         ]
         keep = ["crew.py", "env/rules.py", "a/environment.py", ".config.yaml", "keys.py"]
         assert names(pack_folder(write(tmp_path, out + keep))) == sorted(keep)
+
+    def test_the_libraries_of_a_folder_that_is_an_environment_itself(self, tmp_path):
+        libraries = ["lib/python3.12/site-packages/x.py", "lib64/python3.12/x.py"]
+        keep = ["crew.py", "pyvenv.cfg", "lib/helper.py", "python/x.py"]
+        assert names(pack_folder(write(tmp_path, libraries + keep))) == sorted(keep)
 
     def test_what_holds_secrets_is_told(self, tmp_path):
         out = [

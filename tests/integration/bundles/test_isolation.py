@@ -156,6 +156,25 @@ class TestEveryWayToImport:
             module = load_crew(make(who, {"crew.py": crew} | {n: t.format(who) for n, t in files.items()}))
             assert (module.helper.WHO, module.late()) == (who, who)
 
+    @pytest.mark.parametrize("environment", ["pyvenv.cfg", ".venv/pyvenv.cfg", "deep/er/pyvenv.cfg", "env/conda-meta/x"])
+    def test_what_is_installed_in_its_folder_is_none_of_its_modules(self, make, environment, monkeypatch):
+        home = environment.replace("conda-meta/x", "pyvenv.cfg").removesuffix("pyvenv.cfg")
+        libraries = f"{home}lib/python3.11/site-packages"
+        files = {f"{libraries}/library_here/__init__.py": "from . import part", f"{libraries}/library_here/part.py": ""}
+        crew = "import helper, library_here, json"
+        root = make("one", {**files, environment: "", "lib/helper.py": "", "crew.py": crew})
+        added = [str(root / libraries), str(root / libraries).replace("site-packages", "lib-dynload")]
+        monkeypatch.setattr(sys, "path", [str(root / "lib"), *added, *sys.path])
+        crew = load_crew(root)
+        try:
+            assert crew.library_here is sys.modules["library_here"]
+            assert crew.library_here.part is sys.modules["library_here.part"]
+            assert crew.helper.__name__.startswith("_crew_")
+            assert [one for one in added if one in sys.path] == added
+        finally:
+            for name in ("library_here", "library_here.part"):
+                sys.modules.pop(name)
+
 
 class TestModulesAreRealModules:
     def test_names_files_and_specs(self, make):
