@@ -88,7 +88,7 @@ def worker(
     """
     environment = {
         "RUNNER_LOGLEVEL": loglevel.upper(),
-        "RUNNER_QUEUE": default_queue(),
+        "RUNNER_QUEUE": default_queue(embedded=not os.environ.get("RUNNER_REDIS_URL")),
     }
     if until_idle:  # it is there for one run perhaps, which may not need what takes seconds to import
         environment["RUNNER_PRELOAD"] = os.environ.get("RUNNER_PRELOAD", "")

@@ -97,7 +97,12 @@ redis_url = _setting(
 broker_url = _setting(
     "--broker-url", "RUNNER_BROKER_URL", "URL", "Celery's broker (RUNNER_BROKER_URL). Default: the Redis for state."
 )
-queue = _setting("--queue", "RUNNER_QUEUE", "Q", "The Celery queue (RUNNER_QUEUE). Default: runner.")
+queue = _setting(
+    "--queue",
+    "RUNNER_QUEUE",
+    "Q",
+    "The Celery queue (RUNNER_QUEUE). Default: runner; of the embedded server, one for each Python environment.",
+)
 partition = click.option(
     "--partition",
     type=Count(min=1),

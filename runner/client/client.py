@@ -24,7 +24,6 @@ from runner.core.diff import Diff, compare
 from runner.core.errors import Conflict, NoWorker, UsageError
 from runner.core.plain_text import printable
 from runner.core.plan import Plan
-from runner.core.settings import default_queue
 from runner.core.states import RunStatus
 from runner.flows.feedback import choose, verdict
 from runner.providers.records import CheckpointRecord, RunRecord
@@ -432,7 +431,7 @@ class Client:
             try:
                 found = call()
                 if self.store.membership is not None and time.monotonic() - self._looked_for_worker > 2.0:
-                    self.ensure_worker(self.store.runs.field(handle.id, "queue") or default_queue())
+                    self.ensure_worker(self.store.runs.field(handle.id, "queue") or self.store.queue(None))
                 return found
             except TRANSIENT_ERRORS:
                 time.sleep(0.2)

@@ -61,8 +61,8 @@ class Store:
         return format_store_error(refused) if refused is not None else ""
 
     def queue(self, name: str | None) -> str:
-        """How the queue of that name, or else of ``RUNNER_QUEUE``, is called here. Raises `UsageError`."""
-        return queue_in(self.client.home, queue_name(name or default_queue()))
+        """How the queue of that name, or else the default one, is called here. Raises `UsageError`."""
+        return queue_in(self.client.home, queue_name(name or default_queue(embedded=self.membership is not None)))
 
     def tend(self) -> None:
         """Make sure that an embedded server still runs; cheap when it does."""

@@ -1,9 +1,11 @@
 """Settings: from the command line, else the environment, else these defaults. Times are in seconds."""
 
 import functools
+import hashlib
 import math
 import os
 import re
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -74,9 +76,19 @@ class WorkerSettings:
         return min(1.0, self.lease / 5)
 
 
-def default_queue() -> str:
-    """The queue that jobs go to unless told otherwise."""
-    return queue_name(os.environ.get("RUNNER_QUEUE") or DEFAULT_QUEUE)
+def default_queue(*, embedded: bool = False) -> str:
+    """The queue that jobs go to unless told otherwise; ``embedded`` says that the store is the embedded server."""
+    return queue_name(os.environ.get("RUNNER_QUEUE") or (embedded_queue() if embedded else DEFAULT_QUEUE))
+
+
+@functools.cache
+def embedded_queue() -> str:
+    """The queue of this Python environment on the embedded server.
+
+    All projects of a user share that server. Each has an environment of its own, whose workers have its libraries.
+    """
+    environment = f"{os.path.realpath(sys.prefix)} {sys.version_info[:2]}"
+    return f"{DEFAULT_QUEUE}-{hashlib.sha256(os.fsencode(environment)).hexdigest()[:8]}"
 
 
 @functools.lru_cache(maxsize=64)  # a process names few, again and again

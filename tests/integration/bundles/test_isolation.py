@@ -156,7 +156,9 @@ class TestEveryWayToImport:
             module = load_crew(make(who, {"crew.py": crew} | {n: t.format(who) for n, t in files.items()}))
             assert (module.helper.WHO, module.late()) == (who, who)
 
-    @pytest.mark.parametrize("environment", ["pyvenv.cfg", ".venv/pyvenv.cfg", "deep/er/pyvenv.cfg", "env/conda-meta/x"])
+    @pytest.mark.parametrize(
+        "environment", ["pyvenv.cfg", ".venv/pyvenv.cfg", "deep/er/pyvenv.cfg", "env/conda-meta/x"]
+    )
     def test_what_is_installed_in_its_folder_is_none_of_its_modules(self, make, environment, monkeypatch):
         home = environment.replace("conda-meta/x", "pyvenv.cfg").removesuffix("pyvenv.cfg")
         libraries = f"{home}lib/python3.11/site-packages"

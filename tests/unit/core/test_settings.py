@@ -1,5 +1,6 @@
 """Settings from the environment: defaults, bounds, and what is said of a value that is not taken."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,15 @@ def test_the_queue_is_the_one_of_the_environment(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(UsageError, match=r"^'large machines' is not a queue name: it contains blanks$"):
         settings.default_queue()
     monkeypatch.setenv("RUNNER_QUEUE", "large-machines")
-    assert settings.default_queue() == "large-machines"
+    assert settings.default_queue() == settings.default_queue(embedded=True) == "large-machines"
+
+
+def test_the_queue_of_the_embedded_server_is_that_of_the_python_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = settings.default_queue(embedded=True)
+    assert here.startswith("runner-")
+    assert here == settings.embedded_queue.__wrapped__()
+    monkeypatch.setattr(sys, "prefix", "/another/project/.venv")
+    assert settings.embedded_queue.__wrapped__() not in (here, "runner")
 
 
 @pytest.mark.parametrize(
