@@ -35,8 +35,7 @@ from types import ModuleType
 from typing import Any
 
 from runner.bundles import frameworks
-from runner.bundles.installed import is_installed
-from runner.bundles.project import JSON_CREWS, has_source_folder
+from runner.bundles.project import JSON_CREWS, has_source_folder, is_installed
 from runner.bundles.reading import KickedOff, being_read
 from runner.core.errors import BadCrew
 

@@ -1,10 +1,13 @@
-"""Projects as frameworks lay them out, by their ``pyproject.toml``; and folders from before there was one.
+"""Projects as frameworks lay them out, by their ``pyproject.toml``; folders from before there was one; and what lies in
+a project's folder, and is none of its code: environments, with the libraries that are installed there.
 
 Only files are looked at here; nothing is imported.
 """
 
 import ast
+import os
 import re
+import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +26,8 @@ _HAS = re.compile(r"\bCrew\(|@CrewBase|\bFlow\b|\.kickoff")
 _KICKS = ".kickoff"
 _MOST, _LONGEST = 200, 200_000  # files of a folder, characters of a file, that are looked at
 
+_MARKS = ("pyvenv.cfg", "conda-meta")  # what says that a folder is an environment
+_THIS = frozenset(map(os.path.realpath, (sys.prefix, sys.base_prefix)))  # this Python's
 _BESIDE_MAIN = ("agents.py", "tasks.py", "agents", "tasks", "crews")  # what says that a main.py is that of a crew
 
 
@@ -186,6 +191,26 @@ def environment_file(file: Path) -> Path | None:
         if (folder / ".env").is_file():
             return folder / ".env"
     return None
+
+
+def is_environment(folder: Path) -> bool:
+    """Whether a folder is an environment, whatever its name: one of venv, virtualenv, uv or conda, or this Python's.
+
+    ``lib/python3.11`` of one is, too: the project's folder may be an environment itself, by ``python -m venv .``.
+    """
+    if _has_mark(folder) or os.path.realpath(folder) in _THIS:
+        return True
+    return folder.name.startswith("python") and folder.parent.name.startswith("lib") and _has_mark(folder.parents[1])
+
+
+def is_installed(place: Path, root: Path) -> bool:
+    """Whether a folder below ``root`` is in an environment, or is one."""
+    around = (place, *place.parents)
+    return any(is_environment(folder) for folder in around[: around.index(root)])
+
+
+def _has_mark(folder: Path) -> bool:
+    return any((folder / mark).exists() for mark in _MARKS)
 
 
 def _imports_one(text: str) -> bool:

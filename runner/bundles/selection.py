@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from pathspec import GitIgnoreSpec
 
-from runner.bundles.installed import is_environment
+from runner.bundles.project import is_environment
 from runner.bundles.target import Target
 from runner.core.errors import BadCrew, BundleTooLarge
 from runner.core.settings import MEMORY
