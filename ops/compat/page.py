@@ -1,4 +1,5 @@
-"""The examples of docs/frameworks.md as their reader has them: a file to write, and the command that submits it."""
+"""The examples of docs/frameworks.md and of each framework's page, as their reader has them: a file to write, and the
+command that submits it."""
 
 import re
 import shlex
@@ -6,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "frameworks.md"
-_SECTION = re.compile(r"^##+ (.+)\n((?:(?!##).*\n)*)", re.MULTILINE)
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = [DOCS / "frameworks.md", *sorted((DOCS / "frameworks").glob("*.md"))]
+_TITLE = re.compile(r"# (.+)\n")
 _CODE = re.compile(r"^```python\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 _COMMAND = re.compile(r"^`?runner submit ([^`\n]+)", re.MULTILINE)
 _FILE = re.compile(r"# (\S+\.py)\n")
@@ -23,15 +25,16 @@ class Example:
     words: tuple[str, ...]
 
 
-def code_blocks(page: str) -> list[str]:
-    """All Python of the page."""
-    return _CODE.findall(page)
+def code_blocks() -> list[str]:
+    """All Python of the pages."""
+    return [code for page in PAGES for code in _CODE.findall(page.read_text())]
 
 
-def examples(page: str) -> Iterator[Example]:
-    """What each section of the page says to submit, by the section's title."""
-    for title, text in _SECTION.findall(page.replace("# Agents of any framework", "## Agents of any framework")):
+def examples() -> Iterator[Example]:
+    """What each page says to submit, by the page's title."""
+    for text in (page.read_text() for page in PAGES):
         if (code := _CODE.search(text)) and (command := _COMMAND.search(text, code.end())):
-            words = tuple(shlex.split(command[1]))
+            words, title = tuple(shlex.split(command[1])), _TITLE.match(text)
             named = _FILE.match(code[1])
-            yield Example(title, code[1], named[1] if named else words[0], words)
+            assert title is not None
+            yield Example(title[1], code[1], named[1] if named else words[0], words)

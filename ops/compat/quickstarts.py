@@ -1,5 +1,5 @@
 """Files in the style of each framework's own quickstarts, by `runner submit FILE` and nothing else; and the examples
-of docs/frameworks.md, as they stand there.
+of docs/frameworks.md and of each framework's page, as they stand there.
 
     python ops/compat/quickstarts.py [--only NAME] [--keep FOLDER]
 
@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from page import PAGE, Example, examples
+from page import Example, examples
 from vendors import Vendors, answer
 
 from runner.testing import ModelServer
@@ -35,7 +35,6 @@ PACKAGES = {
     "agno": ["agno[os]", "openai", "anthropic", "sqlalchemy"],
     "autogen": ["autogen-agentchat", "autogen-ext[openai]"],
     "agent-framework": ["agent-framework-core", "agent-framework-openai"],
-    "crewai": ["crewai"],
     "strands": ["strands-agents[openai]", "strands-agents-tools"],
 }
 ASKED = ["--input", "prompt=What is the weather in New York?"]
@@ -68,7 +67,6 @@ TARGETS: dict[str, dict[str, list[str]]] = {
     "agno": {"basic.py": [], "with_tools.py": [], "team.py": [], "workflow.py": [], "agno_assist.py": ASKED},
     "autogen": {"hello_world.py": [], "quickstart.py": [], "orchestration.py": [], "team.py": []},
     "agent-framework": {"hello_agent.py": [], "add_tools.py": []},
-    "crewai": {},  # projects of its own command are submitted by tests/worker/adapters
     "strands": {"hello.py": [], "my_agent/agent.py": [], "openai_model.py": [], "graph.py": []},
 }
 """What is submitted, and with what: those without a prompt are run by Python, too."""
@@ -83,10 +81,9 @@ ON_THE_PAGE = {
     "Agno": "agno",
     "AutoGen": "autogen",
     "Microsoft Agent Framework": "agent-framework",
-    "CrewAI": "crewai",
     "Strands": "strands",
 }
-"""Where the example in each section of the page is run."""
+"""Where the example of each page is run. That of CrewAI's is followed by tests/worker/adapters/test_page.py."""
 
 
 def main() -> int:
@@ -95,16 +92,16 @@ def main() -> int:
     parser.add_argument("--file", help="only targets with this in their name")
     parser.add_argument("--keep", type=Path, help="where environments are made, and found again")
     options = parser.parse_args()
-    wrong, page = 0, list(examples(PAGE.read_text()))
+    wrong, pages = 0, list(examples())
     print("| framework | file | completed | as alone | calls: run / alone |\n|---|---|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory() as made:
         for name in options.only or PACKAGES:
             python = environment((options.keep or Path(made)).absolute() / name, PACKAGES[name])
             targets: list[tuple[str, list[str], Example | None]]
             targets = [(target, words, None) for target, words in TARGETS[name].items()]
-            targets += [(one.words[0], [*one.words[1:]], one) for one in page if ON_THE_PAGE[one.title] == name]
+            targets += [(one.words[0], [*one.words[1:]], one) for one in pages if ON_THE_PAGE[one.title] == name]
             for target, words, example in targets:
-                about = f"{target} of the page" if example else target
+                about = f"{target} of its page" if example else target
                 if options.file and options.file not in about:
                     continue
                 row = tried(name, python, target, words, example)

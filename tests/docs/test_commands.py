@@ -12,7 +12,7 @@ from runner.cli import cli
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
     path
-    for pattern in ("README.md", "CONTRIBUTING.md", "docs/*.md", "ops/*/README.md", "examples/*/README.md")
+    for pattern in ("README.md", "CONTRIBUTING.md", "docs/**/*.md", "ops/*/README.md", "examples/*/README.md")
     for path in ROOT.glob(pattern)
 )
 

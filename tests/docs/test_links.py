@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
-    (ROOT / "docs").glob("*.md")
+    (ROOT / "docs").rglob("*.md")
 )
 
 _LINK = re.compile(r"\[[^\]]*\]\((?P<to>[^()\s]+)\)")
@@ -27,7 +27,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in found}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(page):
     wrong = []
     for found in _LINK.finditer(text_of(page)):
@@ -48,7 +48,7 @@ def test_no_page_is_left_out():
         for found in _LINK.finditer(text_of(page))
         if found["to"].partition("#")[0]
     }
-    assert [page.name for page in (ROOT / "docs").glob("*.md") if page not in linked] == []
+    assert [page.name for page in (ROOT / "docs").rglob("*.md") if page not in linked] == []
 
 
 def test_tests_that_the_readme_names_are_there():

@@ -147,7 +147,7 @@ def test_the_password_of_a_url_is_masked_decoded_too(monkeypatch: pytest.MonkeyP
 def test_ordinary_text_stays_as_it_is() -> None:
     """Nothing is masked in sources and pages but behind the name of a secret."""
     root = Path(__file__).parents[3]
-    pages = [root / "README.md", root / "CHANGELOG.md", *sorted((root / "docs").glob("*.md"))]
+    pages = [root / "README.md", root / "CHANGELOG.md", *sorted((root / "docs").rglob("*.md"))]
     named = re.compile(r"passw|pwd|cookie|[a-z]key|_key|://", re.IGNORECASE)
     for file in [*pages, *sorted(Path(sysconfig.get_path("stdlib")).glob("[h-m]*.py"))]:
         before = file.read_text(encoding="utf-8", errors="replace")

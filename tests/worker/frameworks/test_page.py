@@ -1,5 +1,5 @@
-"""The examples of docs/frameworks.md: each is whole, and does what the page says; those of other frameworks than are
-here are run by ops/compat/quickstarts.py, in environments of their own."""
+"""The examples of docs/frameworks.md and of each framework's page: each is whole, and does what the page says; those
+of other frameworks than are here are run by ops/compat/quickstarts.py, in environments of their own."""
 
 import ast
 import importlib.util
@@ -43,7 +43,7 @@ def _script(name: str) -> ModuleType:
 
 
 def test_each_example_defines_what_it_uses(page: Any, tmp_path: Path) -> None:
-    for number, code in enumerate(page.code_blocks(page.PAGE.read_text())):
+    for number, code in enumerate(page.code_blocks()):
         ast.parse(code)
         (tmp_path / f"example_{number}.py").write_text(code)
     ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache", "--select", "F", tmp_path]
@@ -52,11 +52,10 @@ def test_each_example_defines_what_it_uses(page: Any, tmp_path: Path) -> None:
 
 
 def test_each_example_is_run_where_its_framework_is(page: Any) -> None:
-    text = page.PAGE.read_text()
-    script, found = _script("quickstarts"), list(page.examples(text))
-    assert [one.title for one in found] == list(script.ON_THE_PAGE)
+    script, found = _script("quickstarts"), list(page.examples())
+    assert {one.title for one in found} == set(script.ON_THE_PAGE)
     # `durable`'s own, which another test runs, is submitted by nobody
-    [rest] = set(page.code_blocks(text)) - {one.code for one in found}
+    [rest] = set(page.code_blocks()) - {one.code for one in found}
     assert "from runner import durable" in rest
     assert set(script.ON_THE_PAGE.values()) == set(script.PACKAGES) == set(script.TARGETS)
 
@@ -64,7 +63,7 @@ def test_each_example_is_run_where_its_framework_is(page: Any) -> None:
 @pytest.mark.parametrize("title", HERE)
 def test_an_example_is_done_as_its_page_says(title: str, page: Any, fleet: Any, tmp_path: Path) -> None:
     # Given the file as it stands on the page, and nothing else
-    [example] = [one for one in page.examples(page.PAGE.read_text()) if one.title == title]
+    [example] = [one for one in page.examples() if one.title == title]
     (tmp_path / example.file).write_text(example.code)
 
     def answer(request: Any) -> Answer:
@@ -85,10 +84,10 @@ def test_an_example_is_done_as_its_page_says(title: str, page: Any, fleet: Any, 
 
 
 def test_the_durable_function_of_the_page_is_one(page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    [code] = [one for one in page.code_blocks(page.PAGE.read_text()) if "from runner import durable" in one]
+    [code] = [one for one in page.code_blocks() if "from runner import durable" in one]
     service = ModuleType("service")
     service.book = lambda train: f"booked {train}"
     monkeypatch.setitem(sys.modules, "service", service)
     names: dict[str, Any] = {"__name__": "example"}
-    exec(compile(code, "docs/frameworks.md", "exec"), names)
+    exec(compile(code, "docs/frameworks/durable.md", "exec"), names)
     assert names["book"]("EC 85") == "booked EC 85"
