@@ -131,6 +131,10 @@ class Attempt(ABC):
     def note(self, kind: str, text: str) -> None:  # noqa: B027 - a hook
         """Put a line among the run's events."""
 
+    def unrecorded(self, where: str) -> None:
+        """A call of a model goes there that no journal keeps."""
+        self.note("calls_unrecorded", f"1 to {where}")
+
     @abstractmethod
     def record(self, decision: Decision, replayed: Counters) -> None:
         """Store what came of it. Raises `ClaimLost` if the claim does not hold any more."""

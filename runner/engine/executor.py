@@ -3,7 +3,6 @@
 Performing a task gives a decision; storing it is a step of its own. Everything in between may be killed.
 """
 
-import contextlib
 import json
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -30,7 +29,6 @@ from runner.engine.work import Work
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.enclosing import code_here, inside_of, journal_here
 from runner.journal.journal import Journal
-from runner.llm.recording import unrecorded
 from runner.llm.recording.loading import watch_imports
 
 reading.task_here = journal_here
@@ -121,7 +119,7 @@ class Executor:
                 inside_of(journal, unattributed=attempt.unattributed),
                 attempt.at_work(loaded, journal),
             ):
-                journal.pacing = attempt.pacer
+                journal.pacing, journal.on_unrecorded = attempt.pacer, attempt.unrecorded
                 work = _work(attempt, plan, own, journal)
                 for name in loaded.made_with:
                     work.uses.input(name)
@@ -135,10 +133,6 @@ class Executor:
                     output = loaded.adapter.perform(loaded.crew, work)
                 else:
                     output = in_thread(partial(loaded.adapter.perform, loaded.crew, work))
-                if (unrecorded.forks.are_there or cancel_scope in unrecorded.SEEN) and (
-                    past := unrecorded.take(cancel_scope)
-                ):
-                    work.note("calls_unrecorded", past)
             left = attempt.left(work.note)
             if growing is not None:
                 if left:
@@ -169,9 +163,6 @@ class Executor:
             return _ask(journal.asked)  # a framework told it as an error of its own
         if cancel_scope.stopping is None:
             journal.ended_by(failed)
-        if (unrecorded.forks.are_there or cancel_scope in unrecorded.SEEN) and (past := unrecorded.take(cancel_scope)):
-            with contextlib.suppress(ClaimLost):  # what is stored next is refused, too
-                attempt.note("calls_unrecorded", past)
         return attempt.failed(failed, loaded)
 
 

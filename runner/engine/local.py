@@ -291,7 +291,12 @@ class LocalAttempt(Attempt):
     def __init__(self, tasks: LocalTasks, claim: Claim, retries: Retries) -> None:
         self.claim, self.cancel_scope = claim, StateCancelScope(tasks.lock)
         self.recorder = self._steps = tasks.steps(claim.job.task)
-        self._retries = retries
+        self._retries, self._nest = retries, tasks.nest
+
+    def unrecorded(self, where: str) -> None:
+        """A call of a model goes there that no journal keeps: the task around this says so, if there is one."""
+        if self._nest is not None:
+            self._nest.note_unrecorded(where)
 
     def failed(self, error: BaseException, loaded: Loaded | None) -> Retry | Fail:  # noqa: ARG002 - it is here
         """Another attempt may follow as the task says; none where the process is to end."""

@@ -23,6 +23,9 @@ _RLock = type(threading.RLock())  # which is made without a call of Python
 _UNKNOWN: tuple[Any, Any, bool] = (None, None, False)
 
 
+def _nobody(_: str) -> None: ...
+
+
 class Journal(ModelCalls):
     """The steps of one task in flight.
 
@@ -53,6 +56,7 @@ class Journal(ModelCalls):
         self.calls_out = set()
         self.watched, self.replay_from_start, self.code = watched, replay_from_start, code
         self.ended_by: Callable[[BaseException], None] = lambda _: None  # what hears the error that ends the attempt
+        self.on_unrecorded: Callable[[str], None] = _nobody  # what hears where a call goes that is not recorded
         self.files = NO_FILES
         self._known = _UNKNOWN  # of the function that was done last
 

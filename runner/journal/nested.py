@@ -41,6 +41,10 @@ class ChildJournal:
         """A call that was only intended is being sent."""
         self._journal.mark_sent(entry)
 
+    def note_unrecorded(self, where: str) -> None:
+        """A call of a model leaves that no journal keeps."""
+        self._journal.note_unrecorded(where)
+
     def drop(self, entry: AccountKey = STEP, *, intent_only: bool = False) -> None:
         """It was begun and raised."""
         self._journal.drop(entry, intent_only=intent_only)

@@ -1,7 +1,7 @@
 """What a task in flight writes of its steps: one write at a time, and who comes meanwhile goes with others."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ class StepWrites(RecordedSteps):
     """Whose holder may wait for the store."""
     _is_writing = False  #: who comes meanwhile goes with others
     _over = False
+    on_unrecorded: Callable[[str], None]
     asked: InputRequired | None = None  #: what was raised because a person has not answered yet
     ends_when_asked = False  #: nothing more is begun then: a framework may have taken it for a tool's failure
     watched: bool  #: an observer wants its model calls
@@ -85,6 +86,13 @@ class StepWrites(RecordedSteps):
             if self._over:
                 self._refuse_if_over()
             self._recorder.mark_sent(entry)
+
+    def note_unrecorded(self, where: str) -> None:
+        """A call of a model leaves that no journal keeps. It is noted before, so that a kill hides none."""
+        with self.cancel_scope.write, self._writing:
+            self._refuse_if_over()
+            self.on_unrecorded(where)
+        self.cancel_scope.check()
 
     def drop(self, entry: AccountKey = STEP, *, intent_only: bool = False) -> None:
         """Note that a step that was begun elsewhere raised."""

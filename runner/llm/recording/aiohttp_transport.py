@@ -9,7 +9,7 @@ import importlib
 import inspect
 import io
 import warnings
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextvars import ContextVar
 from http import HTTPStatus
 from types import SimpleNamespace
@@ -18,6 +18,7 @@ from typing import Any
 from runner.core.context_value import ContextValue
 from runner.journal.enclosing import current_journal
 from runner.llm.recording import unrecorded, wire
+from runner.llm.recording.forked import forks
 from runner.llm.recording.recorded_call import RecordedCall, Tee, parse_request
 from runner.modelserver.stubs import elsewhere
 
@@ -31,7 +32,14 @@ def install(module: Any) -> None:
     request, send = session_class._request, request_class.send
     if getattr(request, "journaled", False):
         return
-    names = ("aiohttp.streams", "aiohttp.base_protocol", "aiohttp.http", "multidict")
+    names = (
+        "aiohttp.formdata",
+        "aiohttp.payload",
+        "aiohttp.streams",
+        "aiohttp.base_protocol",
+        "aiohttp.http",
+        "multidict",
+    )
     library = SimpleNamespace(
         **{name.rpartition(".")[2]: importlib.import_module(name) for name in names}, client=module
     )
@@ -42,13 +50,13 @@ def install(module: Any) -> None:
         found = current_journal() if wire.may_be(method.upper(), url.path, lambda: str(url)) else None
         body = _text(self, kw) if found is not None else None
         if found is not None and body is None:
-            body, kw["data"] = await _read(kw.get("data"))
+            body, kw["data"] = await _read(library, kw.get("data"))
         asked = (
             parse_request(method.upper(), str(url), body, *found) if found is not None and body is not None else None
         )
         if found is None or asked is None:
-            if found is None and unrecorded.forks.task:
-                unrecorded.look_at(method.upper(), str(url), _text(self, kw) or b"")
+            if body is None if found is not None else forks.task:
+                unrecorded.look_at(method.upper(), str(url), _text(self, kw))
             if _making.get() is None:
                 return await request(self, method, str_or_url, **kw)
             with ContextValue(_making, None):  # what a call's own middleware asks on its way, as for a token
@@ -108,7 +116,7 @@ def _text(session: Any, kw: dict[str, Any]) -> bytes | None:
     return data.encode() if isinstance(data, str) else bytes(data) if isinstance(data, bytes | bytearray) else None
 
 
-async def _read(data: Any) -> tuple[bytes | None, Any]:
+async def _read(library: Any, data: Any) -> tuple[bytes | None, Any]:
     """A body that is only known as it goes out, and what to send in its place: the same, in the same pieces."""
     if hasattr(data, "__aiter__"):
         pieces = [bytes(piece) async for piece in data]
@@ -117,7 +125,24 @@ async def _read(data: Any) -> tuple[bytes | None, Any]:
         begins, text = data.tell(), data.read()
         data.seek(begins)
         return text.encode() if isinstance(text, str) else text, data
-    return None, data
+    if isinstance(data, Mapping | list | tuple):
+        data = library.formdata.FormData(data)
+    if not isinstance(data, library.formdata.FormData):
+        return None, data
+    form, written = data(), _Written()
+    await form.write(written)
+    text = b"".join(written.pieces)
+    return text, library.payload.BytesPayload(text, content_type=form.headers["Content-Type"])
+
+
+class _Written:
+    """What a payload writes."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+
+    async def write(self, piece: Any) -> None:
+        self.pieces.append(bytes(piece))
 
 
 async def _again(pieces: list[bytes]) -> AsyncIterator[bytes]:

@@ -3,6 +3,7 @@
 A call of a model that leaves by one without them, as by urllib, is not recorded: it is counted.
 """
 
+import re
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
@@ -11,6 +12,7 @@ from runner.core.context_value import ContextValue
 from runner.llm.recording import unrecorded
 from runner.llm.recording.recorded_call import RecordedCall
 
+_LENGTH = re.compile(rb"^content-length:[ \t]*(\d+)", re.IGNORECASE | re.MULTILINE)
 _outgoing: ContextVar["Outgoing | None"] = ContextVar("runner_outgoing_request", default=None)
 
 
@@ -38,18 +40,77 @@ class Outgoing:
                 self._call.body_has_left()
 
 
-def _look(connection: Any, data: bytes) -> None:
-    """Look at what goes out by itself: the headers of a request, then its body."""
+class _Unrecorded:
+    """A request that is not recorded, and may be a call of a model: what it is, its body says when that is whole."""
+
+    def __init__(self, url: str, head: bytes) -> None:
+        self._url = url
+        length = _LENGTH.search(head)
+        self._rest = int(length[1]) if length else None  #: bytes of its body that are to come; None: it is in chunks
+        self._pieces: list[bytes] = []
+        self._unread = b""
+
+    def leaves(self, data: Any) -> bool:
+        """These bytes of its body are about to leave. Returns whether more may follow."""
+        try:
+            piece = bytes(memoryview(data))
+        except TypeError:  # a file, or an iterator, that is read as it leaves
+            unrecorded.look_at("POST", self._url, None)
+            return False
+        if self._rest is None:
+            try:
+                is_whole = self._has_last_chunk(piece)
+            except ValueError:  # it ends with its connection
+                unrecorded.look_at("POST", self._url, None)
+                return False
+        else:
+            self._pieces.append(piece)
+            self._rest -= len(piece)
+            is_whole = self._rest <= 0
+        if is_whole:
+            unrecorded.look_at("POST", self._url, b"".join(self._pieces))
+        return not is_whole
+
+    def _has_last_chunk(self, piece: bytes) -> bool:
+        self._unread += piece
+        while (end := self._unread.find(b"\r\n")) >= 0:
+            size, begins = int(self._unread[:end].partition(b";")[0], 16), end + 2
+            if not size:
+                return True
+            if len(self._unread) < begins + size + 2:
+                return False
+            self._pieces.append(self._unread[begins : begins + size])
+            self._unread = self._unread[begins + size + 2 :]
+        return False
+
+
+def _look(connection: Any, data: Any) -> None:
+    """Look at what goes out by itself: the headers of a request, then its body, in one piece or several."""
     about = vars(connection)
-    url = about.pop("runner_asks", None)
-    if data.startswith(b"POST "):
-        scheme = "https" if connection.default_port == 443 else "http"
-        port = "" if connection.port == connection.default_port else f":{connection.port}"
-        asks = f"{scheme}://{connection.host}{port}{data.split(b' ', 2)[1].decode('latin-1')}"
-        if unrecorded.may_be("POST", asks):
-            about["runner_asks"] = asks
-    elif url is not None:
-        unrecorded.look_at("POST", url, data)
+    if isinstance(data, bytes) and data.startswith(b"POST "):
+        head, _, body = data.partition(b"\r\n\r\n")
+        about.pop("runner_asks", None)
+        url = _address(connection, head.split(b" ", 2)[1].decode("latin-1"))
+        if unrecorded.may_be("POST", url):
+            if connection.sock is None and connection.auto_open:
+                connection.connect()  # as it does by itself: it has sent what asks a proxy for the tunnel before
+            asks = _Unrecorded(url, head)
+            if not body or asks.leaves(body):
+                about["runner_asks"] = asks
+    elif (asked := about.get("runner_asks")) is not None and not asked.leaves(data):
+        del about["runner_asks"]
+
+
+def _address(connection: Any, target: str) -> str:
+    """Where a request goes: a proxy is told so, one whose tunnel leads there is not."""
+    if "://" in target:
+        return target
+    host, port = connection._tunnel_host or connection.host, connection.port
+    if connection._tunnel_host:
+        port = connection._tunnel_port
+    host = f"[{host}]" if ":" in host else host
+    scheme = "https" if connection.default_port == 443 else "http"
+    return f"{scheme}://{host}{'' if port == connection.default_port else f':{port}'}{target}"
 
 
 def leaving(outgoing: Outgoing | None) -> ContextValue[Outgoing | None]:
@@ -70,7 +131,7 @@ def install(library: Any) -> None:
             if self.sock is None and self.auto_open:
                 self.connect()  # as it does by itself: a call begins when it has its connection
             outgoing.leaves(data)
-        elif isinstance(data, bytes):
+        else:
             _look(self, data)
         send(self, data)
 

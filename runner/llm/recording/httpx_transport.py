@@ -13,6 +13,7 @@ from typing import Any
 from runner.core import waiting
 from runner.journal.enclosing import current_journal
 from runner.llm.recording import unrecorded, wire
+from runner.llm.recording.forked import forks
 from runner.llm.recording.recorded_call import RecordedCall, Tee, parse_request
 from runner.modelserver.stubs.redirect import redirect_request
 
@@ -33,7 +34,7 @@ def install(library: Any) -> None:
             body: Any = found and (request.read() if hasattr(request, "_content") else pieces.read(request))
             asked = found and parse_request(request.method, str(request.url), body, *found)
             if found is None or asked is None:
-                if found is None and unrecorded.forks.task:
+                if found is None and forks.task:
                     unrecorded.look_at(request.method, str(request.url), request.read())
                 return handle(self, redirect_request(library, request))
             exchange = _Exchange(library, request, RecordedCall(asked, *found))
@@ -58,7 +59,7 @@ def install(library: Any) -> None:
             body: Any = found and (request.read() if hasattr(request, "_content") else await pieces.read_async(request))
             asked = found and parse_request(request.method, str(request.url), body, *found)
             if found is None or asked is None:
-                if found is None and unrecorded.forks.task:
+                if found is None and forks.task:
                     unrecorded.look_at(request.method, str(request.url), await request.aread())
                 return await handle_async(self, redirect_request(library, request))
             exchange = _Exchange(library, request, RecordedCall(asked, *found))

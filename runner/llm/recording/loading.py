@@ -9,6 +9,8 @@ import threading
 from collections.abc import Sequence
 from types import ModuleType
 
+from runner.llm.recording import forked  # noqa: F401 - it notices processes that are forked before a client is loaded
+
 _TRANSPORTS = {
     "httpx": "httpx_transport",
     "httpx2": "httpx_transport",
@@ -17,6 +19,10 @@ _TRANSPORTS = {
     "http.client": "http_client",
     "mcp.client.session": "mcp_session",
     "websockets.client": "web_socket",
+    "websocket._core": "web_socket",
+    "pycurl": "curl",
+    "curl_cffi.curl": "curl",
+    "curl_cffi.aio": "curl",
     "grpc._channel": "grpc_channel",
     "grpc.aio._channel": "grpc_channel",
 }

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from runner.core.ledger import Usage
 from runner.core.settings import model_endpoints
+from runner.llm.recording import multipart
 
 GROUP = "crew_runner.call_parsers"
 
@@ -58,6 +59,8 @@ class NamedEndpoints(CallParser):
 
     def model(self, url: str, body: bytes) -> str:
         """The model that the body names, or else the host and path."""
+        if multipart.is_one(body):
+            return multipart.field(body, "model") or _place(url)
         try:
             found = json.loads(body)
         except ValueError:

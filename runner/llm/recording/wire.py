@@ -15,11 +15,13 @@ from pydantic_core import from_json
 
 from runner.core.ledger import NO_TOKENS, Usage, usage_in
 from runner.llm.clients.names import without_secrets
-from runner.llm.recording import event_stream, links
+from runner.llm.recording import event_stream, links, multipart
 from runner.llm.recording.parsers import parsers
 
 ENDINGS = (
-    *("/chat/completions", "/completions", "/responses", "/embeddings", "/images/generations"),  # OpenAI's, and many
+    *("/chat/completions", "/completions", "/responses", "/embeddings", "/moderations"),  # OpenAI's, and many
+    *("/images/generations", "/images/edits", "/images/variations"),
+    *("/audio/speech", "/audio/transcriptions", "/audio/translations"),
     "/messages",  # Anthropic's
     *("/chat", "/embed", "/rerank"),  # Cohere's, Voyage's, Jina's
     *("/api/chat", "/api/generate", "/api/embed", "/api/embeddings"),  # Ollama's own
@@ -29,16 +31,23 @@ ENDINGS = (
 NAMED_IN_PATH = re.compile(
     r"/(?:models|model|deployments)/([^/:]+)"
     r"(?::(?:stream)?generateContent|:(?:batch)?embedContents?|:(?:stream)?rawPredict"
-    r"|/invoke|/invoke-with-response-stream|/converse|/converse-stream|/chat/completions|/completions|/embeddings|/responses)$",
+    r"|:predict(?:LongRunning)?"
+    r"|/invoke|/invoke-with-response-stream|/converse|/converse-stream|/chat/completions|/completions|/embeddings|/responses"
+    r"|/images/(?:generations|edits|variations)|/audio/(?:speech|transcriptions|translations))$",
     re.IGNORECASE,
 )
 """Paths that name the model: Google's, Bedrock's, Azure's."""
+
+_UNNAMED = {"moderations": "moderation", "generations": "image", "edits": "image", "variations": "image"}
+"""What is asked where a request names no model, which it need not there: by how its path ends."""
 
 _ENDS = {
     "/chat/completions": rb"^data:\s*\[DONE\]\s*$",
     "/completions": rb"^data:\s*\[DONE\]\s*$",
     "/messages": rb'"type"\s*:\s*"message_stop"',
     "/responses": rb'"type"\s*:\s*"response\.(?:completed|incomplete)"',
+    "/audio/speech": rb'"type"\s*:\s*"speech\.audio\.done"',
+    "/audio/transcriptions": rb'"type"\s*:\s*"transcript\.text\.done"',
     "/api/chat": rb'"done"\s*:\s*true',
     "/api/generate": rb'"done"\s*:\s*true',
 }
@@ -115,8 +124,10 @@ def _known(method: str, url: str, body: bytes, recorded: Callable[[str], bool]) 
 
 
 def _model(body: bytes, named: str | None) -> str | None:
-    """The model that a request asks, if it is one of a model: JSON that names it, or that is sent where it is
-    ``named``."""
+    """The model that a request asks, if it is one of a model: JSON, or a form, that names it, or that is sent where it
+    is ``named``."""
+    if body.startswith(b"--") and multipart.is_one(body):
+        return (multipart.field(body, "model") or named or "")[:200] or None
     try:
         data = read(body)
     except ValueError:
@@ -135,6 +146,8 @@ def read(body: bytes) -> Any:
 
 def _digest(method: str, plain: bytes, body: bytes, recorded: Callable[[str], bool]) -> str:
     """The hash of a request with its links numbered; versions before this one recorded that of its bytes."""
+    if body.startswith(b"--") and multipart.is_one(body):
+        return _hash(method, plain, multipart.comparable(body))
     said = comparable(body)
     digest, alike = _hash(method, plain, said), links.numbered(said)
     return digest if alike is said or recorded(digest) else _hash(method, plain, alike)
@@ -164,7 +177,7 @@ def _place(
     ends = re.compile(_ENDS[ending], re.MULTILINE) if ending else None
     known = named is not None or parts.path.endswith(ENDINGS)
     all_said = next((re.compile(said) for part, said in _ALL_SAID.items() if part in parts.path), None)
-    model = unquote(named[1]) if named else None
+    model = unquote(named[1]) if named else _UNNAMED.get(parts.path.rpartition("/")[2])
     return plain.encode(), known, model, ends, ending == "/chat/completions", all_said
 
 

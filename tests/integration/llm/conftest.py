@@ -32,6 +32,7 @@ class Account(OneByOne):
         self.recorded: dict[str, str] = {}
         self.open, self.paid, self.replayed = Counters(), Counters(), Counters()
         self.tokens = 0
+        self.past: list[str] = []  #: where calls went that nothing records
 
     def begin_step(self, entry: AccountKey = STEP, *, supersedes=(), intent_only=False) -> None:
         self.open.subtract(supersedes)
@@ -72,6 +73,7 @@ def attempt(account):
         account.open.clear()
         about = {"watched": options.pop("watched", False), "code": options.pop("code", "")}
         journal = Journal(account.recorded, account, cancel_scope or CancelScope(), **about)
+        journal.on_unrecorded = account.past.append
         with journaled(journal, **options):
             try:
                 return task()

@@ -17,7 +17,7 @@ CLOSED = "127.0.0.1:9"
 
 def test_calls_of_models_are_counted_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
-    monkeypatch.setattr(unrecorded, "_count", lambda _, url: seen.append(url))
+    monkeypatch.setattr(unrecorded, "_count", seen.append)
 
     def run(_: Any) -> str:
         with grpc.insecure_channel(CLOSED) as channel:

@@ -5,14 +5,13 @@ from collections.abc import Callable
 from typing import Any
 
 import aiohttp
+import curl_cffi
 import pytest
+import websocket
 from websockets.asyncio.client import connect as connect_async
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import connect
 
-from runner.llm.recording import unrecorded
-
-from .conftest import journal_now
 from .wire_server import WireServer
 
 
@@ -35,16 +34,34 @@ def by_aiohttp(url: str) -> None:
     asyncio.run(go())
 
 
-@pytest.mark.parametrize("way", [by_websockets, by_websockets_async, by_aiohttp])
-def test_each_is_counted(way: Callable[[str], None], attempt: Any) -> None:
+def by_websocket_client(url: str) -> None:
+    websocket.create_connection(url, timeout=20)
+
+
+def by_websocket_app(url: str) -> None:
+    failed: list[Exception] = []
+    websocket.WebSocketApp(url, on_error=lambda _, error: failed.append(error)).run_forever()
+    raise failed[0]
+
+
+def by_curl_cffi(url: str) -> None:
+    curl_cffi.Session().ws_connect(url)
+
+
+REFUSED = (WebSocketException, aiohttp.WSServerHandshakeError, websocket.WebSocketException, curl_cffi.CurlError)
+WAYS = (by_websockets, by_websockets_async, by_aiohttp, by_websocket_client, by_websocket_app, by_curl_cffi)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_is_counted(way: Callable[[str], None], account: Any, attempt: Any) -> None:
     with WireServer() as server:
         here = server.url.removeprefix("http")
 
-        def task() -> str:
+        def task() -> None:
             for path in ("/realtime?model=gpt&key=sk-secret", "/responses", "/chat", "/orders"):
-                with pytest.raises((WebSocketException, aiohttp.WSServerHandshakeError)):
+                with pytest.raises(REFUSED):
                     way(f"ws{here}{path}")
-            return unrecorded.take(journal_now().cancel_scope)
 
+        attempt(task)
         place = here.removeprefix("://")
-        assert attempt(task) == f"1 to {place}/realtime, 1 to {place}/responses"
+        assert account.past == [f"{place}/realtime", f"{place}/responses"]

@@ -9,8 +9,10 @@ import pytest
 
 from runner.client import Client
 from runner.client.handle import unrecorded_in
-from runner.testing import ModelServer
+from runner.testing import ModelServer, eventually
 from runner.testing.in_process import InProcess
+
+from ...integration.llm.wire_server import Reply, WireServer
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -61,7 +63,7 @@ def test_what_no_transport_recorded_is_counted_by_host_and_path(
         place = models.url.removeprefix("http://") + "/chat/completions"
     assert (result.status, result.ledger["paid"], models.requests) == ("completed", 1, 4), result.error
     told = [event.fields for event in handle.events() if event.type == "calls_unrecorded"]
-    assert [(fields["task"], fields["text"]) for fields in told] == [("past", f"2 to {place}")]
+    assert [(fields["task"], fields["text"]) for fields in told] == [("past", f"1 to {place}")] * 2
     assert handle.calls_unrecorded() == {place: 2}
     if pool == "prefork":
         shown, doctor = fleet.runner("show", handle.id), fleet.runner("doctor")
@@ -78,6 +80,55 @@ def test_what_a_task_that_fails_made_is_counted_too(write_crew: Callable[..., Pa
         here.work()
     place = models.url.removeprefix("http://") + "/chat/completions"
     assert unrecorded_in(here.runs.events(run)) == {place: 2}
+
+
+KILLED = """
+import http.client, json, multiprocessing
+from runner import Crew, Task
+from urllib.parse import urlsplit
+
+BODY = json.dumps({{"model": "gpt-4o", "messages": [{{"role": "user", "content": "it"}}]}}).encode()
+
+
+def ask():
+    for _ in range(3):
+        connection = http.client.HTTPConnection(urlsplit({url!r}).netloc)
+        connection.request("POST", "/v1/chat/completions", BODY, {{"Content-Type": "application/json"}})
+        assert connection.getresponse().status == 200
+
+
+def past(ctx):
+    if {forks}:
+        process = multiprocessing.get_context("fork").Process(target=ask)
+        process.start()
+        process.join()
+    else:
+        ask()
+    return "past"
+
+
+crew = Crew(tasks=[Task(name="past", run=past)])
+"""
+
+
+@pytest.mark.parametrize(
+    ("pool", "forks"), [("prefork", False), ("threads", False), ("shared", False), ("prefork", True), ("threads", True)]
+)
+def test_what_a_killed_process_made_is_counted(
+    pool: str, forks: bool, fleet: Any, client: Client, write_crew: Callable[..., Path]
+) -> None:
+    """It is noted before it leaves: of a worker that is killed with one in flight, all are."""
+    with WireServer() as models:
+        models.reply = lambda number: Reply(hangs=number == 2)
+        worker = fleet.start("--concurrency", "1", "--pool", pool)
+        handle = client.submit(write_crew(KILLED.format(url=models.url, forks=forks)))
+        eventually(lambda: len(models.log) == 2, within=40)
+        worker.kill_group()
+        fleet.start("--concurrency", "1", "--pool", pool)
+        result = handle.wait(50)
+        place = models.chat.removeprefix("http://")
+        assert (result.status, len(models.log)) == ("completed", 5), result.error
+        assert handle.calls_unrecorded() == {place: 5}
 
 
 FORKED = """
