@@ -36,6 +36,8 @@ class Given:
     unverified: bool = False
     in_pieces: bool = False  #: the request is sent as it is made
     half: bool = False  #: of the answer is read
+    reads: str = ""  #: by which method of the answer, where there are several
+    expects: bool = False  #: its service is asked to say that it wants the body
     retries: int = 0
     timeout: float = 20.0
     http2: bool = False
@@ -71,8 +73,11 @@ def _options(transport: Any, given: Given) -> dict[str, Any]:
 
 
 def _sent(given: Given, pieces: Callable[[], Any]) -> dict[str, Any]:
-    headers = {"Content-Type": "application/json"}
-    return {"content": pieces() if given.in_pieces else BODY, "headers": headers}
+    return {"content": pieces() if given.in_pieces else BODY, "headers": _headers(given)}
+
+
+def _headers(given: Given) -> dict[str, str]:
+    return {"Content-Type": "application/json", **({"Expect": "100-continue"} if given.expects else {})}
 
 
 def _of_another_package(given: Given, name: str) -> dict[str, Any]:
@@ -120,16 +125,41 @@ def with_aiohttp(stream: bool, given: Given) -> Any:
         connector = aiohttp.UnixConnector(given.socket) if given.socket else aiohttp.TCPConnector(ssl=_tls(given))
         timeout = aiohttp.ClientTimeout(given.timeout)
         about = {"data": _pieces_async() if given.in_pieces else BODY, "allow_redirects": given.redirects}
-        about["headers"] = {"Content-Type": "application/json"}
+        about["headers"], about["expect100"] = {"Content-Type": "application/json"}, given.expects
         async with (
             aiohttp.ClientSession(connector=connector, trust_env=True, timeout=timeout) as session,
             session.post(given.url, **about) as said,
         ):
             if stream and given.half:
                 return said.status, await said.content.readline()
+            if given.reads:
+                return said.status, await _read_by(said.content, given.reads)
             return said.status, await said.read()
 
     return asyncio.run(go())
+
+
+async def _read_by(content: Any, way: str) -> bytes:
+    """The whole of it, as the method gives it."""
+    if way.startswith("iter"):
+        pieces = getattr(content, way)(*((16,) if way == "iter_chunked" else ()))
+        return b"".join([piece[0] if isinstance(piece, tuple) else piece async for piece in pieces])
+    found = b""
+    while piece := await getattr(content, way)():
+        piece = piece[0] if isinstance(piece, tuple) else piece
+        if not piece:
+            break
+        found += piece
+    return found
+
+
+READS: dict[str, Callable[[Any], bytes]] = {
+    "iter_content": lambda said: b"".join(said.iter_content(16)),
+    "iter_content of what is there": lambda said: b"".join(said.iter_content(None)),
+    "raw": lambda said: b"".join(iter(lambda: said.raw.read(16), b"")),
+    "raw, into": lambda said: b"".join(said.raw.stream(16)),
+}
+"""How a streamed answer by requests is read, beside by lines."""
 
 
 def with_requests(stream: bool, given: Given) -> Any:
@@ -140,10 +170,12 @@ def with_requests(stream: bool, given: Given) -> Any:
         session.cert = given.certificate or None
         if given.unverified:
             session.verify = session.trust_env = False  # the variables that name certificates would win
-        headers = {"Content-Type": "application/json"}
+        headers = _headers(given)
         data: Any = _pieces() if given.in_pieces else BODY
         about: dict[str, Any] = {"timeout": given.timeout, "allow_redirects": given.redirects, "headers": headers}
         with session.post(given.url, data=data, stream=stream, **about) as said:
+            if given.reads:
+                return said.status_code, READS[given.reads](said)
             lines = said.iter_lines(16)
             return said.status_code, next(lines) if given.half else [*lines] if stream else said.content
 
@@ -157,7 +189,7 @@ def with_urllib3(stream: bool, given: Given) -> Any:
                         status_forcelist=statuses, backoff_factor=0)  # fmt: skip
         said = pool.request(
             "POST", given.url, body=_pieces() if given.in_pieces else BODY, retries=retries,
-            headers={"Content-Type": "application/json"}, preload_content=not stream, timeout=given.timeout,
+            headers=_headers(given), preload_content=not stream, timeout=given.timeout,
         )  # fmt: skip
         if not stream:
             return said.status, said.data

@@ -21,7 +21,7 @@ import httpx2
 import pytest
 
 from . import test_bedrock as bedrock
-from .clients import BODY, BY_SOCKS, CLIENTS, Given
+from .clients import BODY, BY_SOCKS, CLIENTS, READS, Given
 from .proxy import Proxy
 from .wire_server import CHAT, Handler, Reply, WireServer, encoded, events
 
@@ -65,6 +65,10 @@ def first(**changes: Any) -> Callable[[int, Reply], Reply]:
 def moved(status: int) -> Callable[[int, Reply], Reply]:
     """The first answer sends elsewhere."""
     return first(status=status, headers={"Location": "/v2/chat/completions"}, pieces=None, body=b"")
+
+
+def in_pieces(usual: Reply, **changes: Any) -> Reply:
+    return replace(usual, pieces=[usual.body] if usual.pieces is None else usual.pieces, **changes)
 
 
 def told(**changes: Any) -> Callable[[Given], Given]:
@@ -120,6 +124,21 @@ SETTINGS = {
     "deflate": Setting(all_but(*BOTO, "urllib3, streamed"), replies=lambda number, usual: encoded(usual, "deflate")),
     "an encoding of its own": Setting(all_but(*BOTO), replies=lambda number, usual: encoded(usual, "own")),
     "a request in pieces": Setting(all_but(*BOTO), told=told(in_pieces=True)),
+    "an answer with trailers": Setting(replies=lambda number, usual: in_pieces(usual, trailers={"X-Sum": "1"})),
+    "100 before its answer": Setting(all_but(*BOTO), told=told(expects=True)),
+    "429 with Retry-After, and repeated": Setting(
+        (*(name for name in REPEATS if name not in BOTO),), told=told(retries=3), asked=2,
+        replies=first(status=429, pieces=None, body=b"{}", headers={"Retry-After": "0"}),
+    ),
+    "429 with Retry-After, as it is": Setting(  # urllib3 by itself repeats it unasked
+        all_but(*BOTO, "urllib3", "urllib3, streamed"), paid=0, again=1,
+        replies=first(status=429, pieces=None, body=b"{}", headers={"Retry-After": "0"}),
+    ),
+    **{
+        f"read by {way}": Setting(("aiohttp, streamed",), told=told(reads=way))
+        for way in ("iter_any", "iter_chunked", "iter_chunks", "readline", "readany", "readchunk")
+    },
+    **{f"read by {way}": Setting(("requests, streamed",), told=told(reads=way)) for way in READS},
     "an answer half read": Setting(STREAMED, told=told(half=True), paid=0, in_doubt=1, again=1),
 }  # fmt: skip
 ROWS = [pytest.param(client, name, id=f"{client}-{name}") for name, one in SETTINGS.items() for client in one.clients]

@@ -1,6 +1,7 @@
 """The vendors' own clients, sync and async, streamed and not, several calls at once: each call is paid once."""
 
 import asyncio
+import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,6 +14,7 @@ from runner.testing import ModelServer
 
 from ...support.later import Later
 from .conftest import GPT, user
+from .wire_server import CHAT, Reply, WireServer
 
 anthropic, openai = Later("anthropic"), Later("openai")
 
@@ -106,6 +108,50 @@ def test_each_call_is_paid_once(vendor, stream, server, account, attempt):
     # One that was killed before its last record pays for that one only
     assert attempt(lambda: vendor(server, stream), unattributed=True, lose=1) == first
     assert server.paid == 6
+
+
+SAID = {"id": "m", "type": "message", "role": "assistant", "model": "gpt", "stop_reason": "end_turn",
+        "content": [{"type": "text", "text": "whole"}], "usage": {"input_tokens": 5, "output_tokens": 2}}  # fmt: skip
+
+
+def by_openai(url: str) -> Any:
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="k", max_retries=2) as client:
+        return client.chat.completions.create(model="gpt", messages=user("it")).choices[0].message.content
+
+
+def by_openai_async(url: str) -> Any:
+    async def go() -> Any:
+        async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="k", max_retries=2) as client:
+            said = await client.chat.completions.create(model="gpt", messages=user("it"))
+            return said.choices[0].message.content
+
+    return asyncio.run(go())
+
+
+def by_anthropic(url: str) -> Any:
+    with anthropic.Anthropic(base_url=url, api_key="k", max_retries=2) as client:
+        return client.messages.create(model="gpt", max_tokens=9, messages=user("it")).content[0].text
+
+
+def by_anthropic_async(url: str) -> Any:
+    async def go() -> Any:
+        async with anthropic.AsyncAnthropic(base_url=url, api_key="k", max_retries=2) as client:
+            return (await client.messages.create(model="gpt", max_tokens=9, messages=user("it"))).content[0].text
+
+    return asyncio.run(go())
+
+
+@pytest.mark.parametrize("status", [408, 409, 429, 500, 503, 529])
+@pytest.mark.parametrize("vendor", [by_openai, by_openai_async, by_anthropic, by_anthropic_async])
+def test_what_was_refused_and_is_repeated_is_paid_once(vendor: Any, status: int, account: Any, attempt: Any) -> None:
+    refused = Reply(status, b"{}", headers={"Content-Type": "application/json", "Retry-After-Ms": "1"})
+    with WireServer() as wire:
+        wire.reply = lambda number: (
+            refused if number == 1 else Reply(body=json.dumps(SAID if "messages" in wire.log[-1][1] else CHAT).encode())
+        )
+        url = wire.url.removesuffix("/v1")
+        assert attempt(lambda: vendor(url)) == attempt(lambda: vendor(url)) == "whole"
+        assert (len(wire.log), account.paid.total(), account.in_doubt) == (2, 1, 0)
 
 
 def test_calls_side_by_side_diverge_from_nothing(server, account, attempt):

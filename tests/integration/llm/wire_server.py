@@ -29,6 +29,7 @@ class Reply:
     pieces: Iterable[bytes] | None = None
     headers: dict[str, str] = field(default_factory=lambda: {"Content-Type": "application/json"})
     is_gzipped: bool = False
+    trailers: dict[str, str] = field(default_factory=dict)  #: what is said after the last piece
     cut: bool = False
     hangs: bool = False
 
@@ -110,7 +111,8 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Encoding", "gzip")
         if reply.pieces is not None:
             self.send_header("Transfer-Encoding", "chunked")
-            data = (b"%x\r\n%b\r\n" % (len(one), one) for one in chain(data, [b""]))
+            ends = "".join(f"{name}: {value}\r\n" for name, value in reply.trailers.items()).encode()
+            data = chain((b"%x\r\n%b\r\n" % (len(one), one) for one in data), [b"0\r\n%b\r\n" % ends])
         else:
             self.send_header("Content-Length", str(len(data[0])))
             data = [data[0][: len(data[0]) // 2], data[0][len(data[0]) // 2 :]]
