@@ -26,6 +26,7 @@ class Display:
         self._total = total
         self._began = time.monotonic()
         self._rows: OrderedDict[str, tuple[str, str, float, float | None]] = OrderedDict()
+        self._past: set[tuple[str, str]] = set()
         self._live = Live(self, console=err, refresh_per_second=8, transient=False) if err.is_terminal else None
 
     def __enter__(self) -> "Display":
@@ -71,7 +72,10 @@ class Display:
                 if self._live is not None:
                     err.print(Text.assemble((f"{shown}: ", "dim"), fields["text"]))
             case "calls_unrecorded":
-                self._line(f"past      {shown}: calls of models that are not in the journal: {fields['text']}")
+                where = fields["text"].partition(" to ")[2]
+                if (task, where) not in self._past:  # `runner show` says how many
+                    self._past.add((task, where))
+                    self._line(f"past      {shown}: calls of models that are not in the journal, to {where}")
             case "store_rewound":
                 self._line(f"forgotten {shown}: the store was restored to an earlier state; what it lost is run again")
             case "write_refused":

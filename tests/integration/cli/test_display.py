@@ -27,6 +27,17 @@ def test_a_name_that_is_a_page_is_shown_in_one_line(capsys) -> None:
     ]
 
 
+def test_calls_past_the_journal_are_shown_once_for_each_place(capsys) -> None:
+    with Display("plan", None) as display:
+        for where in ("here/chat", "here/chat", "there/chat"):
+            display(Event("1-0", 1, "calls_unrecorded", {"task": "ask", "text": f"1 to {where}"}))
+    assert [line[10:] for line in capsys.readouterr().err.splitlines()] == [
+        "plan",
+        "past      ask: calls of models that are not in the journal, to here/chat",
+        "past      ask: calls of models that are not in the journal, to there/chat",
+    ]
+
+
 @pytest.mark.parametrize(("is_terminal", "shown"), [(True, True), (True, False), (False, True)])
 def test_a_terminal_shows_that_a_file_is_read_which_takes_a_while(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_terminal: bool, shown: bool
