@@ -24,6 +24,8 @@ from context_agents import CONTEXTS
 from context_agents import ELSEWHERE as COUNTED_ELSEWHERE
 from framework_agents import AGENTS, ELSEWHERE, OUTPUTS
 
+from runner.bundles.building import uv
+
 REPOSITORY = Path(__file__).parents[2]
 USES = 3
 PACKAGES = {
@@ -84,9 +86,8 @@ def environment(folder: Path, packages: list[str]) -> Path:
     """The interpreter of an environment that has them and this product."""
     python = folder / "bin" / "python"
     if not (folder / "made").exists():
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-        pip = [sys.executable, "-m", "pip", "--quiet", "--python", str(python), "install"]
-        subprocess.run([*pip, "--editable", str(REPOSITORY), *packages], check=True)
+        subprocess.run([uv(), "venv", "-q", "--clear", "--python", sys.executable, folder], check=True)
+        subprocess.run([uv(), "pip", "install", "-q", "--python", python, "-e", REPOSITORY, *packages], check=True)
         (folder / "made").touch()
     return python
 

