@@ -11,6 +11,7 @@ import os
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -30,6 +31,7 @@ from runner.tasks.child import REQUESTS
 
 log = logging.getLogger(__name__)
 
+REMEMBERED = 256  #: jobs that a process knows to have sent on
 FAILED_IDLE = 5.0  #: seconds for which a build that failed is not tried again, after the last run that asked for it
 
 
@@ -41,6 +43,7 @@ class WorkerEnvironments(Environments):
         self._own, self.failure = os.environ.get(OWN, ""), os.environ.get(FAILED, "")
         self.accepted = f",{self._own}," if self._own else ""
         self._others = set[tuple[str, ...]]()  #: codes, by digest and bundle, that are done elsewhere
+        self._sent = deque[Job](maxlen=REMEMBERED)  #: on to others
         self._broker = CeleryBroker()
 
     def takes(self, needed: Needed, root: Callable[[], Path], job: Job) -> bool:
@@ -52,9 +55,17 @@ class WorkerEnvironments(Environments):
             self._others.add(code)
         queue = f"{default_queue()}@{needed.digest}"
         sent = queue_of(in_slot(queue))
-        self._broker.send(job, sent if "process" in pools() else queue_for(sent, THREAD))
+        self._send_on(job, sent if "process" in pools() else queue_for(sent, THREAD))
         _ask(needed, queue)
         return False
+
+    def _send_on(self, job: Job, queue: str) -> None:
+        """Put a job into that queue, unless it is one that comes again and still waits there: a build takes minutes, in
+        which the supervisor sends it once a second, and the next runs would wait behind all of these."""
+        if job in self._sent and self._broker.depth(queue):
+            return
+        self._broker.send(job, queue)
+        self._sent.append(job)
 
     @staticmethod
     def _has(needed: Needed, root: Path) -> bool:

@@ -211,6 +211,34 @@ def test_a_build_that_fails_fails_its_run_in_the_words_of_uv(
     assert str(client.resume(run.id, accept_code_change=True).wait(WITHIN).result).startswith("2.0 True")
 
 
+def test_the_next_run_does_not_wait_behind_what_was_sent_again_during_the_build(
+    built_by_uv: Any, client: Client, crew_with: Any, redis: Any, tmp_path: Path, eventually: Any
+) -> None:
+    # Given an environment that takes long to build
+    log, built = tmp_path / "log", tmp_path / "built"
+    files = {
+        "requirements.txt": "./lib\n",
+        "lib/pyproject.toml": PROJECT,
+        "lib/backend.py": BACKEND.format(log=str(log), go=str(built)),
+    }
+    file = crew_with("slow", **files)
+    built_by_uv.start("--concurrency", "1")
+    run = client.submit(file)
+    eventually(log.exists, within=WITHIN, why="it is being built")
+
+    # When the job is sent again and again, as no worker has claimed it
+    def sent_again() -> int:
+        return sum(event.type == "job_resent" for event in run.events())
+
+    so_far = sent_again()
+    eventually(lambda: sent_again() > so_far + 2, within=WITHIN, why="it was sent again three times")
+
+    # Then one message waits for the worker that is to come
+    assert sum(redis.llen(key) for key in redis.scan_iter("*@*") if redis.type(key) == "list") == 1
+    built.touch()
+    assert str(run.wait(WITHIN).result).startswith("local True")
+
+
 @pytest.mark.soak
 def test_killed_while_it_is_built_and_in_the_middle_of_a_step(
     built_by_uv: Any, client: Client, crew_with: Any, tmp_path: Path, eventually: Any
