@@ -111,13 +111,18 @@ class Supervisor:
         self._wake.put(None)
 
     def _arrive(self) -> None:
-        """Learn who we are on this server: connections are judged only on the server that saw them open."""
-        self._workers = Workers(self._connect())
-        self._server, client_id = self._workers.me()
-        self._me = f"{self._name}|{self._server}:{client_id}"
-        self._since_start = time.monotonic() - float(self._workers.client.info("server")["uptime_in_seconds"])
-        self._ahead = self._workers.now() / 1000 - time.monotonic()
+        """Learn who we are on this server: connections are judged only on the server that saw them open.
+
+        Nothing of it counts before all is known: the store may refuse any of these questions, which are asked again.
+        """
+        workers = Workers(self._connect())
+        server, client_id = workers.me()
+        up = float(workers.client.info("server")["uptime_in_seconds"])
+        now = time.monotonic()
+        ahead = workers.now() / 1000 - time.monotonic()
+        self._workers, self._server, self._since_start, self._ahead = workers, server, now - up, ahead
         self._known, self._missing, self._table = [], set(), IntervalSchedule()
+        self._me = f"{self._name}|{server}:{client_id}"
 
     def _answered(self, pause: float = 0.0) -> None:
         """The store has answered, and is asked again in ``pause`` seconds.

@@ -7,15 +7,18 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from redis.exceptions import NoPermissionError
 
 from runner.core.settings import WorkerSettings
 from runner.journal import task_marks
 from runner.providers.redis import lost_messages
+from runner.providers.redis.patience import NotNow
 from runner.providers.redis.workers import WorkerInfo
 from runner.tasks.supervisor import Supervisor, _is_seen
 
@@ -125,6 +128,38 @@ def test_no_task_is_taken_of_workers_that_live_wherever_all_stand_still_or_the_c
         assert store.reaped == [], (n, store.calls[n])
     calls = {"registered", "connected", "lapsed", "move_due", "redeliver", "missing", "trim"}
     assert calls <= set(store.calls[:60]) or kind is SetForwardUnderAnother
+
+
+@pytest.mark.parametrize("error", [NotNow("OOM", "its memory is full"), NoPermissionError("NOPERM")])
+@pytest.mark.parametrize("refused", ["me", "info", "now"])
+def test_what_is_refused_as_a_supervisor_arrives_is_asked_again_and_leaves_nothing_half_known(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, refused: str, error: Exception
+) -> None:
+    """It knew its name, and not the store's clock, which then seemed to have been set forward by 56 years."""
+    asked = [refused]
+
+    def ask(name: str, answer: Any) -> Any:
+        if name in asked:
+            asked.remove(name)
+            raise error
+        return answer
+
+    workers = SimpleNamespace(
+        me=lambda: ask("me", ("here", 1)),
+        now=lambda: ask("now", 1_800_000_000_000),
+        client=SimpleNamespace(info=lambda _: ask("info", {"uptime_in_seconds": 900})),
+        leader=lambda: "",
+        elect=lambda *_: True,
+    )
+    looks = iter([SimpleNamespace(**vars(workers)) for _ in range(2)])
+    one = Supervisor(lambda: None, "s", WorkerSettings(lease=1.0))
+    monkeypatch.setattr("runner.tasks.supervisor.Workers", lambda _: next(looks))
+    monkeypatch.setattr(one, "_lead", lambda: one._compare_clocks(one._workers.now()) or one.stop() or 0.0)
+    monkeypatch.setattr(one, "_wake", SimpleNamespace(get=lambda timeout: None, put=lambda _: None))
+    one.run()
+    assert next(looks, None) is None, "it arrived anew"
+    assert one._me == "s|here:1" and one._since_start == pytest.approx(time.monotonic() - 900, abs=60)
+    assert not [line for line in caplog.messages if "clock went forward" in line]
 
 
 @pytest.mark.slow
