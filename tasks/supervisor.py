@@ -24,6 +24,7 @@ from runner.providers.redis.workers import WorkerInfo, Workers
 log = logging.getLogger(__name__)
 
 OVERTAKEN = 5.0  #: between two looks into queues that are not empty
+CHECK = 2.0  #: between two looks for what is gone of active runs, at some of them each time
 LONGEST_TERM = 2.0  #: how long a leader leads without saying so again; not longer than a lease
 WATCH = 0.03  #: between two looks at the workers' connections
 RETURN = 1.0  #: after the store was away: for workers to connect again before one counts as gone
@@ -74,6 +75,7 @@ class Supervisor:
         self._due = float("inf")  # when its next answer is to be here
         self._ahead = 0.0  # by how much its clock is ahead of ours
         self._pause = WATCH
+        self._next_check = 0
 
     @property
     def leading(self) -> bool:
@@ -176,6 +178,10 @@ class Supervisor:
             )
         if self._table.due("overtaken", OVERTAKEN):
             self._redeliver_lost()
+        if self._table.due("checked", CHECK):
+            self._next_check, found = self._workers.check_runs(self._next_check)
+            for run_id, what in found:
+                log.error("run %s: %s", run_id, what)
         if self._table.due("expired", 60.0):
             self._workers.trim()
         return self._pause
@@ -267,7 +273,8 @@ class Supervisor:
         if self._broker is None:
             return
         for job in self._workers.outbox():
-            self._broker.send(job, self._workers.queue(job))
+            if queue := self._workers.queue(job):
+                self._broker.send(job, queue)
             self._workers.sent(job)
             self._answered()  # there may be many, and each takes its time
 

@@ -73,7 +73,7 @@ class Trace:
         who = command.connection.split(":")
         if who[0] != "runner" or len(who) > 3 or command.name not in _said():
             return
-        if command.name in ("beat", "elect", "take", "redeliver", "move_due", "trim", "reap"):
+        if command.name in ("beat", "elect", "take", "redeliver", "move_due", "check_runs", "trim", "reap"):
             return
         worker = self.names.get(who[1], who[1])
         self.add(f"task on {worker}" if len(who) == 3 else worker, "store", command.name)

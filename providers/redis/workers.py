@@ -236,6 +236,25 @@ class Workers:
             )
         )
 
+    def check_runs(self, first: int, limit: int = 40) -> tuple[int, list[tuple[str, str]]]:
+        """Look at active runs, from the ``first`` on, for what is gone of them: they would be active for ever.
+
+        Returns where to look next, and what was found: run and text. See ``check_runs.lua``.
+        """
+        after, found = scripts.load("check_runs")(
+            self.client,
+            home=self.home,
+            runs=self._key("runs_key"),
+            active=self._key("active_key"),
+            queued=self._key("queued_key"),
+            due=self._key("due_key"),
+            workers=self._key("workers_key"),
+            first=first,
+            many=limit,
+            stamp=stamp(),
+        )
+        return int(after), [(run_id, text) for run_id, text in found]
+
     def outbox(self, limit: int = 500) -> list[Job]:
         """Jobs to send where the broker is not this Redis, oldest first."""
         jobs = []
@@ -245,10 +264,10 @@ class Workers:
         return jobs
 
     def queue(self, job: Job) -> str:
-        """The queue that the messages of its task go to."""
+        """The queue that the messages of its task go to; "" where its run is gone."""
         task = keys.key("task_key", branch_key=keys.branch_key(job.run_id, job.branch, self.home), name=job.task)
         queue = self.client.hget(keys.run_key(job.run_id, self.home), "queue")
-        return queue_for(queue or "", self.client.hget(task, "pool"))
+        return queue_for(queue, self.client.hget(task, "pool")) if queue else ""
 
     def sent(self, job: Job) -> None:
         """A job from the outbox was handed to the broker."""

@@ -52,7 +52,9 @@ for _, ref in ipairs(refs) do
     local record = task_key(branch, key)
     if redis.pcall("HGET", record, "token") ~= token then
       redis.call("HDEL", claims, ref)
-    elseif pcall(intact_end, home, run, name, record) then  -- else it stays, and does not hold up the tasks of others
+    elseif not pcall(intact_end, home, run, name, record) then  -- it stays, and does not hold up the tasks of others
+      if redis.pcall("HEXISTS", run, "id") == 0 then redis.call("HDEL", claims, ref) end  -- unless its run is gone
+    else
       redis.call("HDEL", claims, ref)
       local attempt = give_up(home, run, name, key, id, true, of == token and noted(left), of == token and dead == "1")
       redis.call("HINCRBY", run, "recoveries", 1)

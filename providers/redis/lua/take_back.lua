@@ -5,9 +5,9 @@
 -- ARGV name:text key:text token:int ref:text worker:text reason:text max_handovers:int stamp:text
 -- USES now queued emit send goes_on close account release checkpoint lifetime finish failed intact hand_over
 --
--- Returns 1 if the task was taken back, 0 where the claim does not hold any more.
+-- Returns 1 if the task was taken back, 0 where the claim does not hold any more, or its run is gone.
 local listed = string.match(redis.call("HGET", claims, ref) or "", "^(%d+)|") == token
-local holds = redis.call("HGET", task, "token") == token
+local holds = redis.call("HGET", task, "token") == token and redis.call("HEXISTS", run, "id") == 1
 if holds then intact_hand_over(home, run, name, task, max_handovers) end
 if listed then redis.call("HDEL", claims, ref) end
 if not holds then return 0 end

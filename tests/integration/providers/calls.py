@@ -200,6 +200,7 @@ def history(driver: Driver, clock: Any, states: str) -> None:
     driver.redis.delete("jobs")
     clock.go_on(10_000)
     workers.redeliver(1000)
+    workers.check_runs(0)
     (job,) = driver.jobs()
     store.return_job(driver.redis, job)
     b_again = driver.take()["b"]

@@ -143,6 +143,17 @@ def pruned(driver: Driver) -> Act:
     return lambda: scripts.load("prune_states")(driver.redis, **how)
 
 
+def listed(driver: Driver, many: int) -> Act:
+    batched(driver, many)()
+    return lambda: driver.runs.newest(30)
+
+
+def looked_at(driver: Driver, many: int) -> Act:
+    """So many active runs, each with one task in flight, of which nothing is gone."""
+    batched(driver, many)()
+    return lambda: driver.workers.check_runs(1, many)  # the first is the one that they are made after
+
+
 COSTS: dict[str, tuple[Callable[[Driver], Act], int]] = {
     "a run is accepted": (accepted, 19),
     "a run that keeps checkpoints": (lambda d: accepted(d, checkpoint_on=",task_completed,"), 19),
@@ -184,6 +195,10 @@ COSTS: dict[str, tuple[Callable[[Driver], Act], int]] = {
     "a task is handed back": (handed_back, 30),
     "a run is resumed": (resumed, 93),
     "states are pruned": (pruned, 17),
+    "the newest 30 of 40 runs are listed": (lambda d: listed(d, 40), 31),
+    "the newest 30 of 400": (lambda d: listed(d, 400), 31),
+    "one active run is looked at": (lambda d: looked_at(d, 1), 12),
+    "ten active runs": (lambda d: looked_at(d, 10), 84),
 }
 
 

@@ -57,6 +57,7 @@ class StandsStill:
             "connected": {7},
             "missing": set(),
             "count": 1,
+            "check_runs": (0, []),
         }
         self.home, self.client = "", SimpleNamespace(info=lambda _: {"uptime_in_seconds": 900}, missing=self.missing)
 
@@ -126,7 +127,7 @@ def test_no_task_is_taken_of_workers_that_live_wherever_all_stand_still_or_the_c
         monkeypatch.setattr("runner.tasks.supervisor.time", store)
         one.run()
         assert store.reaped == [], (n, store.calls[n])
-    calls = {"registered", "connected", "lapsed", "move_due", "redeliver", "missing", "trim"}
+    calls = {"registered", "connected", "lapsed", "move_due", "redeliver", "missing", "check_runs", "trim"}
     assert calls <= set(store.calls[:60]) or kind is SetForwardUnderAnother
 
 
@@ -158,7 +159,8 @@ def test_what_is_refused_as_a_supervisor_arrives_is_asked_again_and_leaves_nothi
     monkeypatch.setattr(one, "_wake", SimpleNamespace(get=lambda timeout: None, put=lambda _: None))
     one.run()
     assert next(looks, None) is None, "it arrived anew"
-    assert one._me == "s|here:1" and one._since_start == pytest.approx(time.monotonic() - 900, abs=60)
+    assert one._me == "s|here:1"
+    assert one._since_start == pytest.approx(time.monotonic() - 900, abs=60)
     assert not [line for line in caplog.messages if "clock went forward" in line]
 
 

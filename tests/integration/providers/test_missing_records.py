@@ -1,0 +1,248 @@
+"""Keys of a run that are gone: deleted by somebody, or evicted by a server that may. No run is `running` for ever."""
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from runner.core.errors import ClaimLost, NotFound
+from runner.core.jobs import Claim
+from runner.providers.redis import keys
+
+from .conftest import Clock
+from .driver import Driver, plan_of
+
+RUN = keys.run_key("r-1")
+MAIN = keys.branch_key("r-1", "main")
+GONE = "gone from the store: deleted there, or evicted"
+
+
+def task_key(task: str, branch: str = MAIN) -> str:
+    return keys.key("task_key", branch_key=branch, name=task)
+
+
+def checked(driver: Driver) -> list[tuple[str, str]]:
+    """What one look at all active runs finds."""
+    after, found = driver.workers.check_runs(0)
+    assert after == 0
+    return found
+
+
+def index(name: str) -> str:
+    return keys.key(name, home=keys.HOME)
+
+
+def test_of_runs_of_which_nothing_is_gone_nothing_is_found_and_nothing_changes(
+    driver: Driver, redis: Redis, clock: Clock
+) -> None:
+    driver.submit(plan_of("a", "b", "c: a b", "d: c"))
+    driver.submit(plan_of("a"), "r-2", envelope="")  # by another broker
+    claims = driver.take("a", "b")
+    driver.commit(claims["a"])
+    driver.task(claims["b"]).retry(10.0, "it raised", replayed=0)
+    before = {key: redis.dump(key) for key in redis.keys(f"{keys.HOME}*")}
+    assert checked(driver) == []
+    assert {key: redis.dump(key) for key in redis.keys(f"{keys.HOME}*")} == before
+    clock.go_on(10_000)
+    driver.workers.move_due()
+    driver.work()
+    assert driver.runs.get("r-1").status == "completed"
+
+
+@pytest.mark.parametrize("state", ["queued", "running", "delayed", "asked"])
+def test_a_branch_whose_task_is_gone_fails_and_says_so(driver: Driver, redis: Redis, state: str) -> None:
+    driver.submit(plan_of("a", "b: a", "beside"))
+    claims = driver.take("a", "beside") if state != "queued" else {}
+    if state == "delayed":
+        driver.task(claims["a"]).retry(10.0, "it raised", replayed=0)
+    if state == "asked":
+        driver.task(claims["a"]).ask("q#1", '"what?"', replayed=0)
+        driver.commit(claims["beside"])
+        assert driver.runs.get("r-1").status == "waiting"
+    redis.delete(task_key("a"))
+    reason = f"its record is {GONE}"
+    assert checked(driver) == [("r-1", f"task 'a' of branch 'main': {reason}")]
+    run = driver.runs.get("r-1")
+    assert (run.status, run.error) == ("failed", f"task 'a': {reason}")
+    assert checked(driver) == []
+    if state == "running":
+        with pytest.raises(ClaimLost):
+            driver.commit(claims["a"])
+    assert driver.resume("r-1") == "resumed"
+    driver.work()
+    if state in ("running", "delayed"):
+        driver.commit(claims["beside"])
+        driver.work()
+    assert driver.runs.get("r-1").status == "completed"
+    assert driver.outputs("r-1")["b"] == "b(a())"
+
+
+def test_a_branch_that_is_gone_failed(driver: Driver, redis: Redis) -> None:
+    driver.submit(plan_of("a", "b: a"))
+    driver.work(limit=1)
+    redis.delete(MAIN)
+    assert checked(driver) == [("r-1", f"branch 'main' is {GONE}")]
+    run = driver.runs.get("r-1")
+    assert (run.status, run.error) == ("failed", f"branch 'main' is {GONE}")
+    assert not redis.zcard(index("active_key"))
+    assert redis.pttl(RUN) > 0
+    driver.work()
+    assert checked(driver) == []
+    assert driver.runs.branch("r-1", "main").seq == 1
+    assert driver.resume("r-1") == "resumed"
+    driver.work()
+    assert driver.runs.get("r-1").status == "completed"
+    assert [event["task"] for event in driver.events("r-1", "task_started")] == ["a", "b"], "what is committed stands"
+
+
+def test_of_two_branches_the_other_goes_on(driver: Driver, redis: Redis) -> None:
+    driver.submit(plan_of("a", "b: a"))
+    driver.work()
+    start = driver.runs.checkpoints("r-1", "main")[0]
+    driver.resume("r-1", "again", start=start)
+    assert driver.runs.get("r-1").status == "running"
+    redis.delete(MAIN)  # it was over, and is none of those that run
+    assert checked(driver) == [("r-1", f"branch 'main' is {GONE}")]
+    assert driver.runs.get("r-1").status == "running"
+    assert redis.hget(RUN, "live") == "1"
+    driver.work()
+    assert driver.runs.get("r-1").status == "completed"
+    assert not redis.zcard(index("active_key"))
+
+
+def test_a_run_that_is_gone_is_forgotten(driver: Driver, redis: Redis) -> None:
+    driver.submit(plan_of("a"))
+    driver.submit(plan_of("a"), "r-2")
+    redis.delete(RUN)
+    assert checked(driver) == [("r-1", f"it is {GONE}; it is forgotten")]
+    assert redis.zrange(index("active_key"), 0, -1) == redis.zrange(index("runs_key"), 0, -1) == ["r-2"]
+    assert all(redis.pttl(key) > 0 for key in redis.keys(f"{RUN}:*"))
+    with pytest.raises(NotFound):
+        driver.runs.get("r-1")
+
+
+def test_a_branch_with_nothing_in_flight_fails(driver: Driver, redis: Redis) -> None:
+    driver.submit(plan_of("a", "b: a"))
+    redis.delete(keys.key("open_key", branch_key=MAIN))
+    assert [run for run, _ in checked(driver)] == ["r-1"]
+    assert "nothing of branch 'main' is in flight" in driver.runs.get("r-1").error
+    assert driver.resume("r-1") == "resumed"
+    driver.work()
+    assert driver.runs.get("r-1").status == "completed"
+
+
+@pytest.mark.parametrize("gone", ["queued_key", "due_key", "workers_key", "claims", "branches_key"])
+def test_what_is_only_listed_no_more_is_listed_again(driver: Driver, redis: Redis, clock: Clock, gone: str) -> None:
+    driver.submit(plan_of("a", "b", "c", "d: a b c"))
+    claims = driver.take("a", "b")
+    driver.task(claims["b"]).retry(1.0, "it raised", replayed=0)
+    redis.delete("jobs")  # the message of c
+    if gone == "claims":
+        redis.delete(keys.key("claims_key", home=keys.HOME, worker="w0"))
+    elif gone == "branches_key":
+        redis.delete(keys.key("branches_key", run=RUN))
+    else:
+        redis.delete(index(gone))
+    found = checked(driver)
+    if gone == "workers_key":
+        assert found == [("r-1", "task 'a' of branch 'main': its worker is not known to the store")]
+        for worker in ("w0", "w1"):
+            driver.workers.beat(worker, 5000, "{}")
+    else:
+        assert found == []
+    if gone == "claims":
+        assert [held.ref for held in driver.workers.beat("w0", 5000).claims] == [claims["a"].job.ref]
+    clock.go_on(60_000)
+    driver.workers.move_due()
+    driver.work()
+    clock.go_on(60_000)
+    driver.workers.redeliver(1000)
+    if gone != "workers_key":
+        driver.commit(claims["a"])
+    driver.work()
+    assert driver.runs.get("r-1").status == "completed"
+
+
+def test_all_active_runs_are_looked_at_in_turn(driver: Driver, redis: Redis) -> None:
+    for number in range(7):
+        driver.submit(plan_of("a"), f"r-{number}")
+    for gone in ("r-1", "r-2", "r-6"):
+        redis.delete(keys.run_key(gone))
+    found, after, looks = [], 0, 0
+    while looks == 0 or after:
+        after, some = driver.workers.check_runs(after, 3)
+        found += [run for run, _ in some]
+        looks += 1
+    assert found == ["r-1", "r-2", "r-6"]
+    assert looks == 3
+
+
+def of_a_run(redis: Redis) -> Iterator[str]:
+    """All but its plan: a worker that finds none fails the task, in words."""
+    yield from sorted(
+        key for key in redis.keys(f"{keys.HOME}*") if not key.endswith((":plan", ":worker:w0", ":worker:w1"))
+    )
+
+
+MOMENTS = ["sent", "claimed", "half", "asked", "delayed"]
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_whichever_key_is_gone_the_run_ends_or_waits_in_bounded_time(
+    driver: Driver, redis: Redis, clock: Clock, moment: str
+) -> None:
+    """As a supervisor does, a minute of it; and then all that is sent is done, by workers that beat."""
+    stuck = []
+    for number in itertools.count():
+        redis.flushall()
+        clock.go_on(0)
+        for worker in ("w0", "w1"):
+            driver.workers.beat(worker, 5000, "{}")
+        driver.submit(plan_of("a", "b", "c: a b", "d: c"))
+        claims: dict[str, Claim] = driver.take("a", "b") if moment != "sent" else {}
+        if moment in ("half", "asked", "delayed"):
+            driver.commit(claims.pop("a"))
+        if moment == "asked":
+            driver.task(claims.pop("b")).ask("q#1", '"what?"', replayed=0)
+        if moment == "delayed":
+            driver.task(claims.pop("b")).retry(1.0, "it raised", replayed=0)
+        found = list(of_a_run(redis))
+        if number >= len(found):
+            assert number > 5
+            break
+        gone = found[number]
+        redis.delete(gone)
+        for claim in claims.values():  # they are at work, and end
+            with contextlib.suppress(Exception, ClaimLost):  # whatever comes of a commit into what is gone
+                driver.commit(claim)
+        for _ in range(6):
+            clock.go_on(10_000)
+            for worker in ("w0", "w1"):
+                if not driver.workers.beat(worker, 60_000).stood:
+                    driver.workers.beat(worker, 60_000, "{}")
+                for held in driver.workers.beat(worker, 60_000).claims:
+                    driver.workers.take_back(worker, held, reason="no process performs it")
+            driver.workers.move_due()
+            checked(driver)
+            driver.workers.redeliver(1000)
+            done(driver)
+        try:
+            status: Any = driver.runs.get("r-1").status
+        except NotFound:
+            status = "gone"
+        over = status in ("completed", "failed", "gone") and not redis.zcard(index("active_key"))
+        if not over and not (moment == "asked" and status == "waiting"):
+            stuck.append((gone, status))
+    assert stuck == []
+
+
+def done(driver: Driver) -> None:
+    """What is sent is done, as far as that can be."""
+    for job in driver.jobs():
+        with contextlib.suppress(Exception, ClaimLost):  # the worker's heartbeat takes it back
+            claim = driver.claim(job)
+            if isinstance(claim, Claim):
+                driver.commit(claim)
