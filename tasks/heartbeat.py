@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 from runner.core import processes
+from runner.core.backoff import Backoff
 from runner.core.settings import MAX_HANDOVERS, WorkerSettings
 from runner.journal import task_marks
 from runner.journal.task_marks import Performed
@@ -34,6 +35,9 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CHILD = b"c"  #: what a new child writes into the wake-up pipe
+AWAY = (
+    0.5  #: seconds between two tries to reach a store that is away, at most: it is to learn of us as soon as it is back
+)
 LOOK = 0.1  #: seconds between looks for a child that just started
 LOOK_BACK = 5.0  #: for so long a worker looks again what a restored store may have forgotten
 HANG_GRACE = 10.0  #: after a task's timeout, before its process is killed
@@ -93,6 +97,7 @@ class Heartbeat(threading.Thread):
         self._rewound = False  # or so it may be
         self._look_back_until = 0.0  # what other workers find meanwhile settles what is unclear to this one
         self.registered = threading.Event()
+        self._backoff = Backoff(0.1, min(AWAY, settings.beat))
 
     # -- from other threads, signal handlers and pool children
 
@@ -133,13 +138,14 @@ class Heartbeat(threading.Thread):
                 self._beat()
                 self._watch_queue()
                 outage.ends(self)
+                self._backoff.reset()
                 self._wait()
             except TRANSIENT_ERRORS as error:
                 self._not_now(error)
-                self._stopped.wait(0.1)
+                self._stopped.wait(self._backoff.pause())
             except Exception:
                 log.exception("the heartbeat failed; it will be retried")
-                self._stopped.wait(0.1)
+                self._stopped.wait(self._backoff.pause())
 
     def _workers(self) -> Workers:
         if self._client is None:

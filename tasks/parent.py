@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from runner.core.backoff import Backoff
 from runner.core.settings import WorkerSettings
 from runner.tasks.child import REQUESTS, end_with_parent
 
@@ -107,7 +108,7 @@ class _Kept:
         self._environment, self._passed, self.name = environment, passed, name
         self._pid = 0
         self._started = self._due = 0.0
-        self._pause, self._quick_deaths = 0.1, 0
+        self._backoff, self._quick_deaths = Backoff(0.2, LONGEST_PAUSE), 0
         self._was_asked = False
         self.pidfd: int | None = None
         self.code = 0
@@ -160,13 +161,14 @@ class _Kept:
         self._quick_deaths = 0 if lived > QUICK or self.code < 0 else self._quick_deaths + 1
         if tries is not None and self._quick_deaths >= tries:
             return False
-        self._pause = 0.1 if lived > QUICK else min(self._pause * 2, LONGEST_PAUSE)
+        if lived > QUICK:
+            self._backoff.reset()
         print(
             f"runner worker: the worker process exited with status {self.code}; starting another",
             file=sys.stderr,
             flush=True,
         )
-        self._due = time.monotonic() + self._pause
+        self._due = time.monotonic() + self._backoff.pause()
         return True
 
     @property

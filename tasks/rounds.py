@@ -4,6 +4,7 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 
+from runner.core.backoff import jittered
 from runner.providers.redis.connection import Client, connect
 from runner.providers.redis.patience import TRANSIENT_ERRORS
 
@@ -11,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class Rounds(threading.Thread, ABC):
-    """Makes a round now, and after every ``period`` seconds, until the process ends. One that fails is not the last."""
+    """Makes a round now, and every ``period`` seconds or so, until the process ends. One that fails is not the last."""
 
     period: float
 
@@ -29,7 +30,7 @@ class Rounds(threading.Thread, ABC):
                 pass
             except Exception:
                 log.exception("%s failed; retrying in %g s", self.name, self.period)
-            threading.Event().wait(self.period)
+            threading.Event().wait(jittered(self.period))
 
     @abstractmethod
     def round(self, client: Client) -> None:

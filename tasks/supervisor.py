@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from runner.core import held_files, processes
+from runner.core import backoff, held_files, processes
 from runner.core.jobs import Job
 from runner.core.settings import WorkerSettings
 from runner.engine.ports import Broker
@@ -76,6 +76,7 @@ class Supervisor:
         self._ahead = 0.0  # by how much its clock is ahead of ours
         self._pause = WATCH
         self._next_check = 0
+        self._backoff = backoff.Backoff(0.1, RETURN / 2)
 
     @property
     def leading(self) -> bool:
@@ -91,15 +92,16 @@ class Supervisor:
                     self._arrive()
                 pause = self._lead() if self._leading else self._follow()
                 outage.ends(self)
+                self._backoff.reset()
             except TRANSIENT_ERRORS as error:
                 outage.begins(self, error)
                 self._trouble = time.monotonic()
                 if not isinstance(error, NotNow) or error.moved:
                     self._me, self._leading = "", False
-                pause = 0.1
+                pause = self._backoff.pause()
             except Exception:
                 log.exception("the supervisor failed; it will retry")
-                pause = 0.5
+                pause = self._backoff.pause()
             self._answered(pause)
             with contextlib.suppress(queue.Empty):
                 self._wake.get(timeout=pause)

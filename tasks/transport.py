@@ -16,6 +16,7 @@ from celery.worker import consumer
 from celery.worker.state import maybe_shutdown
 from kombu.transport import TRANSPORT_ALIASES, redis
 
+from runner.core.backoff import Backoff, jittered
 from runner.core.errors import one_line
 from runner.providers.redis import address
 from runner.providers.redis.cluster import SecureSlotConnection, SlotConnection
@@ -38,6 +39,7 @@ class Poller(redis.MultiChannelPoller):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # kombu is untyped there
         self._paused: dict[tuple[Any, str], float] = {}
+        self._backoffs: dict[tuple[Any, str], Backoff] = {}
         self.loop: Any = None  #: the event loop that waits for it, if one does; kombu forgets which it is at a reset
 
     def _register_BRPOP(self, channel: Any) -> None:
@@ -70,13 +72,15 @@ class Poller(redis.MultiChannelPoller):
 
     def _answered(self, asked: Any) -> None:
         if self._paused.pop(asked, None):
+            del self._backoffs[asked]
             outage.ends(asked)
 
     def _pause(self, asked: Any, error: Exception) -> None:
         outage.begins(asked, error)
-        self._paused[asked] = monotonic() + PAUSE
+        pause = self._backoffs.setdefault(asked, Backoff(PAUSE, LONGEST_PAUSE)).pause()
+        self._paused[asked] = monotonic() + pause
         if self.loop is not None:  # it may have nothing else to wake it
-            self.loop.call_later(PAUSE, int)
+            self.loop.call_later(pause, int)
 
     def leave(self, connection: Any) -> None:
         """Wait for a connection no longer: it is about to be closed.
@@ -92,7 +96,7 @@ class Poller(redis.MultiChannelPoller):
         """It is closed: nothing is waited for."""
         super().discard(channel)  # type: ignore[no-untyped-call]  # kombu is untyped there
         for asked in [one for one in self._paused if one[0] is channel]:
-            del self._paused[asked]
+            del self._paused[asked], self._backoffs[asked]
             outage.ends(asked, reached=False)
 
 
@@ -184,9 +188,9 @@ class Consumer(consumer.Consumer):
             return super().ensure_connected(conn)
         conn.ensure_connection(
             lambda error, _: outage.begins(self, error),
-            interval_start=PAUSE,
-            interval_step=PAUSE,
-            interval_max=LONGEST_PAUSE,
+            interval_start=jittered(PAUSE),
+            interval_step=jittered(PAUSE),
+            interval_max=jittered(LONGEST_PAUSE),
             callback=maybe_shutdown,
         )
         self.first_connection_attempt = False
@@ -198,7 +202,7 @@ class Consumer(consumer.Consumer):
             super().on_connection_error_before_connected(exc)
             return
         outage.begins(self, exc)
-        sleep(LONGEST_PAUSE)  # Celery would not pause
+        sleep(jittered(LONGEST_PAUSE))  # Celery would not pause
 
     def loop_args(self) -> Any:
         """All is there."""

@@ -8,7 +8,6 @@ watches and may not wait asks through one that does not (`connection.connect`); 
 import contextlib
 import logging
 import os
-import random
 import threading
 import time
 from collections.abc import Callable
@@ -29,6 +28,7 @@ from redis.exceptions import (
 from redis.sentinel import MasterNotFoundError
 
 from runner.core import waiting
+from runner.core.backoff import Backoff
 
 log = logging.getLogger(__name__)
 
@@ -208,11 +208,11 @@ def retry_while_unavailable(
 ) -> T:
     """Repeat ``call`` while the store is away or refuses for now, for ``limit`` seconds (``None``: for ever).
 
-    Pauses are jittered, and grow from ``first`` to ``most`` seconds. ``refused`` gets each refusal. ``passing``
+    Pauses are those of a `Backoff` from ``first`` to ``most`` seconds. ``refused`` gets each refusal. ``passing``
     are the errors after which it is repeated. ``after``: what it has raised already, when it was first called.
     """
     end = None if limit is None else time.monotonic() + limit
-    pause = first
+    backoff: Backoff | None = None
     who: object = None
     reached = False
     try:
@@ -225,6 +225,8 @@ def retry_while_unavailable(
                 reached = True
                 return answer
             except passing as error:
+                backoff = backoff or Backoff(first, most)
+                pause = backoff.pause()
                 if isinstance(error, AuthenticationError) or (end is not None and time.monotonic() + pause > end):
                     raise
                 who = who or object()
@@ -234,8 +236,7 @@ def retry_while_unavailable(
             except ResponseError:
                 reached = True
                 raise
-            waiting.sleep(pause * random.uniform(0.5, 1.0))
-            pause = min(pause * 2, most)
+            waiting.sleep(pause)
     finally:
         if who is not None:
             outage.ends(who, reached=reached)

@@ -17,6 +17,7 @@ from runner.cli import options
 from runner.cli.stdio import say
 from runner.client import embedded, local_worker
 from runner.client.store import Server, Store, named_servers
+from runner.core.backoff import Backoff
 from runner.core.errors import StoreUnreachable, UsageError
 from runner.core.redaction import redact_handlers, redact_url
 from runner.core.settings import WorkerSettings, default_queue, worker_labels
@@ -24,7 +25,7 @@ from runner.providers.redis.patience import TRANSIENT_ERRORS
 from runner.providers.redis.workers import Workers
 from runner.tasks import capacity, parent
 
-AGAIN = 1.0  #: seconds until a server that is away is asked again
+AGAIN = 1.0  #: seconds until a server that is away is asked again; later up to ten
 IDLE = 3.0  #: a worker that is to end when idle does so after this many seconds without a running run
 
 
@@ -241,7 +242,7 @@ def flower(address: str, port: int, basic_auth: str | None, partition: int | Non
 
 def _awaited(server: Server) -> Store:
     """The store of a server; one of several is waited for. Raises `StoreUnreachable` for one that is alone."""
-    said = False
+    said, backoff = False, Backoff(AGAIN, 10 * AGAIN)
     while True:
         try:
             return server.open()
@@ -251,7 +252,7 @@ def _awaited(server: Server) -> Store:
             if not said:
                 say(f"error: its Flower waits: {error}")
             said = True
-            time.sleep(AGAIN)  # a server sends no word when it is back
+            time.sleep(backoff.pause())  # a server sends no word when it is back
 
 
 def _is_loopback(address: str) -> bool:

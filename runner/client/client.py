@@ -20,6 +20,7 @@ from runner.client.handle import RunHandle, RunResult
 from runner.client.store import Store, named_urls, open_store
 from runner.client.submission import KEEP, Prepared, code_digest, prepare, run_fields, run_id_for
 from runner.core import fault_points, settings
+from runner.core.backoff import Backoff
 from runner.core.diff import Diff, compare
 from runner.core.errors import Conflict, NoWorker, UsageError
 from runner.core.plain_text import printable
@@ -427,6 +428,7 @@ class Client:
 
     def patient(self, call: Callable[[], Any], handle: RunHandle) -> Any:
         """``call``, through times in which the store is away; a run that is waited for always has a worker."""
+        backoff = Backoff(0.1, 1.0)
         while True:
             try:
                 found = call()
@@ -434,5 +436,5 @@ class Client:
                     self.ensure_worker(self.store.runs.field(handle.id, "queue") or self.store.queue(None))
                 return found
             except TRANSIENT_ERRORS:
-                time.sleep(0.2)
+                time.sleep(backoff.pause())
                 self.store.tend()

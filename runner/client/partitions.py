@@ -15,6 +15,7 @@ from runner.client.client import Client, new_run_id
 from runner.client.handle import RunHandle, RunResult
 from runner.client.store import named_urls
 from runner.client.submission import Prepared, run_id_for
+from runner.core.backoff import Backoff
 from runner.core.diff import Diff
 from runner.core.errors import NotFound, StoreUnreachable, UsageError
 from runner.core.redaction import redact_url
@@ -282,11 +283,12 @@ class PartitionedBatch(Batch):
 
     def patiently(self, call: Callable[[T], U], given: T) -> U | None:
         """What ``call`` gives, however long a server is away meanwhile; None if the batch is to stop."""
+        backoff = Backoff(LOOK / 2, 4 * LOOK)
         while not self.stopped:
             try:
                 return call(given)
             except (StoreUnreachable, *TRANSIENT_ERRORS):
-                time.sleep(LOOK)
+                time.sleep(backoff.pause())
         return None
 
 

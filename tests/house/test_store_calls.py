@@ -136,3 +136,30 @@ def test_nothing_on_the_path_of_a_task_asks_for_another_connection(root: Path, f
     files = [tree for name, tree in sources(root) if name.startswith(folder)]
     assert files
     assert not any(from_the_place(tree) & {"connect"} for tree in files)
+
+
+def tries_again(node: ast.AST) -> bool:
+    """Whether it is a loop that goes on after one of these errors."""
+    handlers = [
+        one for loop in ast.walk(node) if isinstance(loop, ast.While) for one in ast.walk(loop)
+        if isinstance(one, ast.ExceptHandler) and one.type is not None
+    ]  # fmt: skip
+    return any(
+        {word.id for word in ast.walk(one.type) if isinstance(word, ast.Name)} & {"StoreUnreachable", *TRANSIENT}
+        and not isinstance(one.body[-1], ast.Return | ast.Raise | ast.Break)
+        for one in handlers
+        if one.type is not None
+    )
+
+
+def test_a_loop_that_tries_again_pauses_for_longer_each_time_and_not_with_all_others(root: Path) -> None:
+    """Thousands lose a store that is away at one moment: they would ask it at one moment, again and again."""
+    found = [
+        (name, node.name, ast.unparse(node))
+        for name, tree in sources(root)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and tries_again(node)
+    ]
+    assert len(found) > 4
+    for name, function, text in found:
+        assert "backoff" in text or "jittered(" in text, f"{name}: {function} pauses as long each time"
