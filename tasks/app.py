@@ -9,7 +9,7 @@ from celery import Celery
 from kombu.entity import Queue
 from kombu.transport import TRANSPORT_ALIASES
 
-from runner.core.settings import DEFAULT_QUEUE
+from runner.core.settings import DEFAULT_QUEUE, setting
 from runner.providers.base import REDIS_SCHEMES as SCHEMES
 from runner.providers.redis import address
 from runner.providers.redis.keys import home
@@ -20,11 +20,11 @@ CLUSTER_SCHEME = "rediscluster"  #: how kombu's URLs of a Redis Cluster begin
 
 def state_url() -> str:
     """The state's Redis, as the command that started this process set it: a worker serves one."""
-    return address.several(os.environ.get("RUNNER_REDIS_URL", "redis://127.0.0.1:6379/0"))[0]
+    return address.several(setting("RUNNER_REDIS_URL", "redis://127.0.0.1:6379/0"))[0]
 
 
 def _broker() -> str:
-    return address.several(os.environ.get("RUNNER_BROKER_URL") or state_url())[0]
+    return address.several(setting("RUNNER_BROKER_URL") or state_url())[0]
 
 
 @lru_cache(maxsize=8)  # asked for each job
@@ -114,7 +114,7 @@ def settings() -> dict[str, Any]:
             "health_check_interval": 10,
             "priority_steps": [0],
             **transport_options(),
-            "client_name": os.environ.get("RUNNER_WORKER_ID", "runner") + ":celery",
+            "client_name": setting("RUNNER_WORKER_ID", "runner") + ":celery",
         },
         "accept_content": ["json"],
         "task_serializer": "json",

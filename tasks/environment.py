@@ -12,7 +12,7 @@ from pathlib import Path
 from runner.bundles import building, environment
 from runner.bundles.building import FAILED, OWN
 from runner.core.errors import RunnerError
-from runner.core.settings import WorkerSettings, cache_dir
+from runner.core.settings import WorkerSettings, cache_dir, setting, withhold
 from runner.engine.code_cache import CodeCache
 from runner.providers.redis.connection import Replicas
 from runner.providers.redis.store import RedisStore
@@ -22,6 +22,7 @@ def main() -> None:
     """Replace this process by a worker."""
     logging.basicConfig(level=logging.INFO, format="[%(asctime)s: %(levelname)s] %(message)s")
     settings, found = os.environ.copy(), Path(sys.executable)
+    withhold()  # the build of a package runs what that brings
     settings.pop(FAILED, None)
     try:
         found = _built()
@@ -38,7 +39,7 @@ def _built() -> Path:
     bundle, file = (os.environ[f"{OWN}_{name}"] for name in ("BUNDLE", "FILE"))
     limits = WorkerSettings()
     store = RedisStore(
-        os.environ["RUNNER_REDIS_URL"],
+        setting("RUNNER_REDIS_URL", ""),
         name="runner:builder",
         replicas=Replicas(limits.wait_replicas, limits.wait_timeout),
     )

@@ -22,7 +22,7 @@ from runner.bundles import building, environment
 from runner.bundles.building import FAILED, OWN
 from runner.core.jobs import Job, Needed, queue_for
 from runner.core.plan import THREAD
-from runner.core.settings import builds_environments, default_queue, environment_idle
+from runner.core.settings import builds_environments, default_queue, environment_idle, setting
 from runner.engine.environments import Environments
 from runner.providers.redis.protocol import queue_of
 from runner.tasks.app import in_slot, pools
@@ -83,15 +83,15 @@ class WorkerEnvironments(Environments):
 
 def here() -> Environments:
     """What a process of this worker has: whatever is asked for, where environments are off or no parent builds them."""
-    built = builds_environments() and (REQUESTS in os.environ or OWN in os.environ)
+    built = builds_environments() and (setting(REQUESTS) or OWN in os.environ)
     return WorkerEnvironments() if built else Environments()
 
 
 def _ask(needed: Needed, queue: str) -> None:
     """Have the parent keep a worker there. One write: it is whole, and so is what others write."""
-    part = int(os.environ.get("RUNNER_PART", "0"))
+    part = int(setting("RUNNER_PART", "0"))
     asked = {"part": part, "digest": needed.digest, "bundle": needed.bundle, "file": needed.file, "queue": queue}
-    os.write(int(os.environ[REQUESTS]), json.dumps(asked).encode() + b"\n")
+    os.write(int(setting(REQUESTS, "")), json.dumps(asked).encode() + b"\n")
 
 
 @lru_cache(maxsize=256)

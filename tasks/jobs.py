@@ -20,7 +20,7 @@ from runner.bundles import own_logging, relative_paths
 from runner.core import waiting
 from runner.core.jobs import Claim, Job, Refusal
 from runner.core.redaction import redact
-from runner.core.settings import WorkerSettings, cache_dir
+from runner.core.settings import WorkerSettings, cache_dir, setting
 from runner.engine import observers
 from runner.engine.code_cache import CodeCache
 from runner.engine.decisions import Decision, Fail, Release, Retry
@@ -50,7 +50,7 @@ class Process:
     the tasks that share one."""
 
     def __init__(self, *, on_main_thread: bool) -> None:
-        self.worker = os.environ["RUNNER_WORKER_ID"]
+        self.worker = setting("RUNNER_WORKER_ID", "")
         self.settings = WorkerSettings()
         self.stops = TaskStops(
             self.settings.drain_timeout,
@@ -196,7 +196,7 @@ def share() -> None:
     """In the main process, before its pool forks."""
     global OUT
     places, forked = capacity.places(), _has_children()
-    OUT = task_marks.share_sent(os.environ["RUNNER_WORKER_ID"], identity(state_url()), places if forked else 1)
+    OUT = task_marks.share_sent(setting("RUNNER_WORKER_ID", ""), identity(state_url()), places if forked else 1)
     task_marks.share(places, forked=forked)
     observers.installed()  # what each of its children would look for, and make, for itself
     own_logging.of_worker()

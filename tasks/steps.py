@@ -15,7 +15,7 @@ from celery.utils.log import ColorFormatter
 from celery.worker import state
 
 from runner.core.redaction import redact_handlers
-from runner.core.settings import WorkerSettings, worker_labels
+from runner.core.settings import WorkerSettings, setting, worker_labels
 from runner.providers.redis.connection import connect
 from runner.providers.redis.protocol import READS, name_of
 from runner.tasks import app as celery_side
@@ -47,7 +47,7 @@ class HeartbeatStep(bootsteps.StartStopStep):
         queue = name_of(celery_side.app.conf.task_default_queue)
         heartbeat = HeartbeatStep.heartbeat = Heartbeat(
             url,
-            os.environ["RUNNER_WORKER_ID"],
+            setting("RUNNER_WORKER_ID", ""),
             settings,
             about={
                 "host": socket.gethostname(),
@@ -99,7 +99,7 @@ class SupervisorStep(bootsteps.StartStopStep):
 
     def start(self, parent: Any) -> None:  # noqa: ARG002 - Celery's own names
         """Start it in a thread."""
-        self.supervisor = make_supervisor(f"{os.environ['RUNNER_WORKER_ID']}:supervisor")
+        self.supervisor = make_supervisor(f"{setting('RUNNER_WORKER_ID', '')}:supervisor")
         self.thread = threading.Thread(target=self.supervisor.run, name="supervisor", daemon=True)
         self.thread.start()
 
@@ -181,8 +181,8 @@ def _stop_here(what: str) -> None:
 def _asked_by(got: signal.Signals) -> signal.Signals:
     """The signal that our parent got, which passes each on as SIGTERM; else the one that came here."""
     try:
-        asked = os.read(int(os.environ["RUNNER_ASKED_FD"]), 1)
-    except (KeyError, ValueError, OSError):
+        asked = os.read(int(setting("RUNNER_ASKED_FD", "")), 1)
+    except (ValueError, OSError):
         asked = b""
     return signal.Signals(asked[0]) if asked else got
 

@@ -7,7 +7,7 @@ import sys
 import uuid
 
 from runner.bundles import relative_paths
-from runner.core.settings import cache_dir
+from runner.core.settings import cache_dir, withhold
 from runner.engine import adapters
 from runner.providers.redis.connection import connect
 from runner.providers.redis.protocol import served
@@ -21,7 +21,8 @@ POOLS = {"shared": "runner.tasks.shared_thread:TaskPool"}
 
 def main() -> None:
     """Run Celery's worker with our boot steps; settings come from the environment that the parent set."""
-    os.environ["RUNNER_WORKER_ID"] = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
+    worker_id = os.environ["RUNNER_WORKER_ID"] = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
+    withhold()
     steps.install(app)
     level = os.environ.get("RUNNER_LOGLEVEL", "INFO")
     if level != "DEBUG":
@@ -46,7 +47,7 @@ def main() -> None:
     try:
         # Not `app.worker_main`: Celery's command line imports Flower and more, a third of a worker's start.
         celery_worker = app.Worker(
-            hostname=f"{os.environ['RUNNER_WORKER_ID']}@{socket.gethostname()}",
+            hostname=f"{worker_id}@{socket.gethostname()}",
             pool_cls=POOLS.get(pool, pool),
             concurrency=int(os.environ.get("RUNNER_CONCURRENCY", "2")),
             loglevel=getattr(logging, level),

@@ -5,11 +5,11 @@ what was given back can be given again; in another process, ``RUNNER_REDIS_URL``
 Of several servers there, the first has the locations that name none.
 """
 
-import os
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote, urlencode
 
 from runner.core.errors import UsageError
+from runner.core.settings import setting
 from runner.providers.base import REDIS_SCHEMES as SCHEMES
 from runner.providers.base import CheckpointNotFound
 from runner.providers.redis import keys
@@ -39,7 +39,7 @@ def parse_location(location: str, default_url: str | None = None) -> RedisLocati
     if location.startswith(SCHEMES):
         url, prefix = _take_prefix(location)
     else:
-        found = default_url or os.environ.get("RUNNER_REDIS_URL")
+        found = default_url or setting("RUNNER_REDIS_URL")
         if not found:
             raise UsageError(
                 f"No Redis for {location!r}: give a location like redis://host:6379/0?prefix=NAME, "
@@ -76,7 +76,7 @@ def without_password(location: str) -> str:
 
 
 def _from_environment(bare: str) -> str | None:
-    urls = several(os.environ.get("RUNNER_REDIS_URL", ""))
+    urls = several(setting("RUNNER_REDIS_URL", ""))
     return next((url for url in urls if url and _bare(url) == bare), None)
 
 

@@ -15,7 +15,6 @@ import os
 import re
 import sys
 import threading
-from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import lru_cache
@@ -43,7 +42,7 @@ KEPT = 32  # bundles that stay imported in one process
 
 METHODS = ("run", "kickoff", "crew")  # what is called of an object of a class that is named alone
 
-_users: Counter[str] = Counter()
+_users: dict[str, set[int]] = {}
 _clock = itertools.count()
 _lock = threading.RLock()  # over _users and the finder's list, never held during an import
 
@@ -93,7 +92,10 @@ def load_target(target: Target) -> ModuleType:
 
 
 class using:
-    """While this is open, the bundle's modules stay. Open it around a load and all that runs its code."""
+    """While this is open, the bundle's modules stay. Open it around a load and all that runs its code.
+
+    A stop may come between the last line of the block and the call that closes it: then it closes as it goes.
+    """
 
     __slots__ = ("_name",)
 
@@ -102,16 +104,20 @@ class using:
 
     def __enter__(self) -> None:
         with _lock:
-            _users[self._name] += 1
+            _users.setdefault(self._name, set()).add(id(self))
             if space := spaces.get(self._name):
                 space.last_used = next(_clock)
 
     def __exit__(self, *_: object) -> None:
         with _lock:
-            if _users[self._name] > 1:
-                _users[self._name] -= 1
-            else:
-                dict.pop(_users, self._name)
+            users = _users.get(self._name, set())
+            users.discard(id(self))
+            if not users:
+                _users.pop(self._name, None)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_name"):
+            self.__exit__()
 
 
 def in_use(key: str) -> bool:
@@ -335,7 +341,7 @@ def space_for(key: str, root: Path, only: str | None = None) -> Namespace:
 
 def _unload(name: str) -> bool:
     with _lock:
-        if _users[name] or name not in spaces:
+        if name in _users or name not in spaces:
             return False
         spaces.pop(name).drop()
         if (bus := sys.modules.get("runner.events.bus")) is not None:

@@ -7,9 +7,9 @@ Who can write to the store can still start such code with other inputs, and noth
 import hashlib
 import hmac
 import json
-import os
 
 from runner.core.errors import UsageError
+from runner.core.settings import setting
 
 VARIABLE = "RUNNER_BUNDLE_KEY"
 SHORTEST = 16  #: characters of a key
@@ -17,7 +17,7 @@ SHORTEST = 16  #: characters of a key
 
 def keys() -> list[str]:
     """The keys in the environment, separated by commas: the first one signs, each of them verifies. Often none."""
-    found = [key.strip() for key in os.environ.get(VARIABLE, "").split(",") if key.strip()]
+    found = [key.strip() for key in setting(VARIABLE, "").split(",") if key.strip()]
     if any(len(key) < SHORTEST for key in found):
         raise UsageError(
             f"a key in {VARIABLE} is shorter than {SHORTEST} characters: `openssl rand -hex 32` makes a good one"

@@ -1,6 +1,5 @@
 """Which Redis holds the state: the one that was named, else the embedded one."""
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -8,7 +7,7 @@ from typing import NamedTuple
 
 from runner.client import embedded
 from runner.core.errors import UsageError
-from runner.core.settings import default_queue, queue_name
+from runner.core.settings import default_queue, queue_name, setting
 from runner.providers.redis import partitions
 from runner.providers.redis.address import several
 from runner.providers.redis.batches import Batches
@@ -88,7 +87,7 @@ def named_urls(redis_url: str | None = None) -> tuple[str, ...]:
 
     Of a Redis Cluster each partition is one, which its nodes have to tell: raises `StoreUnreachable`.
     """
-    url = redis_url or os.environ.get("RUNNER_REDIS_URL")
+    url = redis_url or setting("RUNNER_REDIS_URL")
     return tuple(one for named in several(url) for one in partitions.urls_of(named)) if url else ()
 
 
@@ -113,10 +112,10 @@ class Server(NamedTuple):
 def named_servers(partition: int | None = None) -> list[Server]:
     """The servers of the state, or number ``partition`` of them, counted from 1. Raises `UsageError`."""
     urls = named_urls() or ("",)
-    brokers = several(os.environ.get("RUNNER_BROKER_URL", ""))
+    brokers = several(setting("RUNNER_BROKER_URL", ""))
     if any("+cluster://" in one for one in brokers):
         raise UsageError("a Redis Cluster is the broker of its own runs only: name it with --redis-url alone")
-    if len(brokers) == 1 and len(several(os.environ.get("RUNNER_REDIS_URL", ""))) == 1:
+    if len(brokers) == 1 and len(several(setting("RUNNER_REDIS_URL", ""))) == 1:
         brokers *= len(urls)  # of a cluster: the queues of its partitions differ in their names
     if brokers[0] and len(brokers) != len(urls):
         raise UsageError(f"{len(urls)} servers and {len(brokers)} brokers are named: each server needs its own broker")
@@ -134,7 +133,7 @@ def open_store(redis_url: str | None = None, *, state_dir: Path | None = None, p
 
     It is one of several if ``part`` says so. Raises `StoreUnreachable` with the address tried.
     """
-    url = redis_url or os.environ.get("RUNNER_REDIS_URL")
+    url = redis_url or setting("RUNNER_REDIS_URL")
     folder = state_dir or embedded.default_state_dir()
     membership = None
     if not url:

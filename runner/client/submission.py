@@ -27,6 +27,7 @@ from runner.core.field_errors import format_field_errors
 from runner.core.inputs import refuse_missing, refuse_unknown, stored, typed
 from runner.core.plain_text import why_no_name
 from runner.core.plan import Plan
+from runner.core.settings import setting
 from runner.engine import adapters
 from runner.modelserver import stubs
 from runner.providers.config import CheckpointConfig
@@ -256,7 +257,7 @@ def run_fields(
         **({"standin": stubs.named(models) or ""} if models else {}),
         "checkpoint_on": f",{','.join(triggers)}," if config else "",
         "max_checkpoints": str(config.max_checkpoints or 0) if config else "0",
-        "envelope": "" if os.environ.get("RUNNER_BROKER_URL") else DIRECT,
+        "envelope": "" if setting("RUNNER_BROKER_URL") else DIRECT,
         **({"beginning": _beginning(prepared, inputs)} if inputs is not None and prepared.plan.grows else {}),
     }
 

@@ -130,9 +130,13 @@ def redact_handlers(logger: logging.Logger) -> None:
             handler.setFormatter(RedactingFormatter(handler.formatter or logging.Formatter()))
 
 
+withheld: dict[str, str] = {}
+"""What was taken out of this process's environment, and is masked as if it stood there: see `settings.withhold`."""
+
+
 def _known() -> Iterator[str]:
     """The secrets in this process's environment: as they are, and as they read on one line."""
-    for name, value in os.environ.items():
+    for name, value in [*os.environ.items(), *withheld.items()]:
         if len(value) < SHORTEST:
             continue
         if "://" in value:

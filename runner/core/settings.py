@@ -8,9 +8,11 @@ import re
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import overload
 
 from runner.core.errors import UsageError
 from runner.core.plain_text import why_no_name
+from runner.core.redaction import withheld
 
 DEFAULT_QUEUE = "runner"
 MEMORY = ".memory"  #: the folder among a run's files that a flow remembers in: no part of a bundle
@@ -177,3 +179,29 @@ def offline_model() -> Path | None:
     """The weights of the offline model, where others than the usual ones are to be used."""
     given = os.environ.get("RUNNER_OFFLINE_MODEL")
     return Path(given) if given else None
+
+
+# -- those of a worker alone
+
+WITHHELD = (
+    "RUNNER_REDIS_URL", "RUNNER_BROKER_URL", "RUNNER_BUNDLE_KEY", "RUNNER_FLOWER_AUTH",
+    "RUNNER_WORKER_ID", "RUNNER_ASKED_FD", "RUNNER_ENVIRONMENTS_FD", "RUNNER_PART",
+)  # fmt: skip
+"""What a task's code starts does not inherit: passwords, and what means something to the worker alone. It may start
+anything, such as a shell tool's ``env``, whose output a model then reads."""
+
+
+def withhold() -> None:
+    """Take them out of the environment of this process and its forks: in a worker, before it does a task."""
+    for name in WITHHELD:
+        if name in os.environ:
+            withheld[name] = os.environ.pop(name)
+
+
+@overload
+def setting(name: str) -> str | None: ...
+@overload
+def setting(name: str, default: str) -> str: ...
+def setting(name: str, default: str | None = None) -> str | None:
+    """What the environment says, or said before it was withheld."""
+    return os.environ.get(name, withheld.get(name, default))

@@ -19,6 +19,7 @@ from runner.journal.cancellation.cancel_scope import Wakeup
 _LOCKING = {
     "threading": ("start", "set", "notify", "notify_all", "__enter__", "__exit__"),
     "importlib._bootstrap": ("acquire", "release", "__enter__", "__exit__", "_get_module_lock", "_lock_unlock_module"),
+    "runner.bundles.loader": ("__enter__", "__exit__", "__del__"),
     "runner.core.context_value": ("__enter__",),
     "runner.journal.cancellation.timing": ("timed",),
     "runner.journal.cancellation.cancel_scope": ("__enter__", "__exit__"),

@@ -1,13 +1,16 @@
 """Loading a crew file and finding the crew in it: what is wrong with it is said in one line."""
 
+import itertools
 import sys
 import textwrap
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
 from runner.bundles import isolation, loader
-from runner.bundles.loader import ModuleMissing, find_crew, key_of, load, unload, using
+from runner.bundles.loader import ModuleMissing, find_crew, in_use, key_of, load, unload, using
 from runner.bundles.target import parse_target
 from runner.core.errors import BadCrew, BadInput, Interrupted, MissingDependency
 
@@ -288,3 +291,38 @@ def test_from_a_bundle(make, tmp_path):
     crew = load(home, packed.module, key=packed.sha256)
     assert crew.crew == "a: 1"
     assert crew.__name__ == f"_crew_{packed.sha256[:16]}.team.crew"
+
+
+def test_wherever_a_stop_comes_the_bundle_is_let_go() -> None:
+    """A signal raises it at any instruction, also between the last of the block and the call that closes it."""
+    key = "f" * 64
+
+    def held() -> None:
+        with using(key):
+            pass
+
+    def ended_at(instruction: int) -> bool:
+        left = itertools.count(instruction, -1)
+
+        def trace(frame: FrameType, event: str, _: object) -> Any:
+            frame.f_trace_opcodes = frame.f_code is held.__code__
+            if event == "opcode" and next(left) == 0:
+                raise Interrupted("here")
+            return trace if frame.f_code is held.__code__ else None
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            held()
+        except Interrupted:
+            return False
+        finally:
+            sys.settrace(before)
+        return True
+
+    for instruction in itertools.count():
+        ended = ended_at(instruction)
+        assert not in_use(key), instruction
+        if ended:
+            assert instruction > 5
+            return
