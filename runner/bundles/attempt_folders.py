@@ -15,6 +15,7 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
+from runner.core import held_files, processes
 from runner.core.clock import SYSTEM
 from runner.core.held_files import unheld
 from runner.core.jobs import Job
@@ -22,6 +23,7 @@ from runner.core.jobs import Job
 OF_BEFORE = 7 * 24 * 3600.0  #: seconds that a folder of an older version was unused before it is removed
 PATIENCE = 5.0  #: seconds for who holds a task's folder to leave it: it handed the task back, and is about to
 POLL = 0.005  #: seconds between two looks at whether it did
+STOPPED = "T"  #: the state of a process that was stopped: it does not leave before it continues
 PUBLIC = Path("/var/tmp")  #: where a user has a folder of his own, if his cache is hidden
 
 _GONE = ".gone-"  # what the name of a folder begins with that is being deleted, or cannot be
@@ -53,12 +55,13 @@ def take(store: str, cache: Path, job: Job) -> HeldFolder:
     """The place of a job's attempt. ``store`` says whose job, without a password.
 
     What a killed attempt left there is removed. One that still lives is waited for: it handed the task back, and goes.
-    If it lost its claim and does not know yet, it keeps its folder, and this one has the next. Raises `OSError`.
+    If it lost its claim and does not know yet, or stands still, it keeps its folder, and this one has the next. Raises
+    `OSError`.
     """
     name = hashlib.sha256(job.ref.encode()).hexdigest()[:24]
     own, number, until = _of_store(store, cache) / name, 1, SYSTEM.monotonic() + PATIENCE
     while (handle := _held(own)) is None:
-        if number == 1 and SYSTEM.monotonic() < until:
+        if number == 1 and SYSTEM.monotonic() < until and processes.state(held_files.holder(own)) != STOPPED:
             SYSTEM.sleep(POLL)
         else:
             number += 1

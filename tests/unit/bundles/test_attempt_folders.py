@@ -3,6 +3,8 @@
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +13,9 @@ import pytest
 
 from runner.bundles import attempt_folders
 from runner.bundles.attempt_folders import PATIENCE, HeldFolder, sweep, take
+from runner.core import held_files, processes
 from runner.core.jobs import Job
+from runner.testing import eventually
 
 NOBODY = 65534
 
@@ -256,3 +260,33 @@ class TestHidden:
         elif how == "noexec":
             monkeypatch.setattr(os, "statvfs", lambda path: type("Found", (), {"f_flag": os.ST_NOEXEC}))
         assert take("store", cache, job("job")).folder.is_relative_to(cache)
+
+
+HOLDS = """
+import sys, pathlib
+from runner.bundles.attempt_folders import take
+from runner.core import held_files, processes
+from runner.core.jobs import Job
+from runner.testing import eventually
+take("store", pathlib.Path(sys.argv[1]), Job("r-1", "job", "task", 1))
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(not held_files.LOCKS.exists(), reason="the kernel does not say who holds a lock")
+def test_one_whose_process_stands_still_is_not_waited_for(tmp_path: Path, clock: HeldUp) -> None:
+    command = [sys.executable, "-c", HOLDS, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as frozen:
+        assert frozen.stdout is not None
+        assert frozen.stdout.readline() == "held\n"
+        (held,) = [path for path in tmp_path.glob("attempts/*/*") if path.is_dir()]
+        assert held_files.holder(held) == frozen.pid
+        frozen.send_signal(signal.SIGSTOP)
+        try:
+            eventually(lambda: processes.state(frozen.pid) == "T", why="it stands still")
+            assert take("store", tmp_path, job("job")).folder.parent.name.endswith("-2")
+            assert clock.now == 0.0
+        finally:
+            frozen.kill()
+    assert held_files.holder(held) == 0
