@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,11 +69,11 @@ class Scene:
 
 
 @contextlib.contextmanager
-def scene(*, delay: float = 0.0, **settings: str) -> Iterator[Scene]:
-    """A scene for as long as the context lasts."""
+def scene(answers: Callable[[ModelRequest], Any] = script, *, delay: float = 0.0, **settings: str) -> Iterator[Scene]:
+    """A scene for as long as the context lasts, with a model that ``answers`` so."""
     with (
         RedisServer() as redis,
-        ModelServer(script, delay=delay) as models,
+        ModelServer(answers, delay=delay) as models,
         Client(redis.url) as client,
         Fleet(redis.url) as fleet,
     ):
