@@ -19,6 +19,11 @@ def idempotency_key() -> str:
     return _key.get() or str(uuid.uuid4())
 
 
+def key_of_use() -> str | None:
+    """The key of the tool call that this is called in; None outside of any."""
+    return _key.get()
+
+
 def keyed(key: str) -> ContextValue[str | None]:
     """In this context, `idempotency_key` gives this one."""
     return ContextValue(_key, key)

@@ -54,7 +54,7 @@ class WorkerSettings:
     for ``stall`` seconds, while jobs waited and it had processes free, restarts. Each commit waits until
     ``wait_replicas`` have it, for ``wait_timeout`` at most. A process that took a job continues with what its commits
     make ready until ``time_slice`` is over; with 0, each task goes through the broker. POSTs to
-    ``model_endpoints`` are calls of models, too.
+    ``model_endpoints`` are calls of models, too. POSTs of tools to ``idempotent_endpoints`` carry their key.
     """
 
     lease: float = field(default_factory=lambda: _number("RUNNER_LEASE", 5.0, 0.3))
@@ -66,6 +66,7 @@ class WorkerSettings:
     time_slice: float = field(default_factory=lambda: _number("RUNNER_TIME_SLICE", 0.5, 0.0))
     stall: float = field(default_factory=lambda: _number("RUNNER_STALL", 15.0, 1.0))
     model_endpoints: tuple[str, ...] = field(default_factory=lambda: model_endpoints())
+    idempotent_endpoints: tuple[str, ...] = field(default_factory=lambda: idempotent_endpoints())
 
     @property
     def lease_ms(self) -> int:
@@ -145,14 +146,21 @@ def cache_limit() -> float:
 
 def model_endpoints() -> tuple[str, ...]:
     """The hosts with paths, as patterns, whose POSTs are calls of models besides those that are known by themselves."""
-    given = os.environ.get("RUNNER_MODEL_ENDPOINTS", "")
-    found = tuple(one.strip() for one in given.split(",") if one.strip())
+    return _endpoints("RUNNER_MODEL_ENDPOINTS")
+
+
+def idempotent_endpoints() -> tuple[str, ...]:
+    """The hosts with paths, as patterns, whose POSTs carry the idempotency key of the tool that makes them."""
+    return _endpoints("RUNNER_IDEMPOTENT_ENDPOINTS")
+
+
+def _endpoints(name: str) -> tuple[str, ...]:
+    found = tuple(one.strip() for one in os.environ.get(name, "").split(",") if one.strip())
     for one in found:
         host, _, path = one.partition("/")
         if not host or not path or re.search(r"[\s?#@]|://", one):
             raise UsageError(
-                "RUNNER_MODEL_ENDPOINTS must be hosts with paths like api.example.com/v1/search, separated by commas, "
-                f"got {one!r}"
+                f"{name} must be hosts with paths like api.example.com/v1/search, separated by commas, got {one!r}"
             )
     return found
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from runner.core.context_value import ContextValue
 from runner.journal.enclosing import current_journal
-from runner.llm.recording import unrecorded, wire
+from runner.llm.recording import idempotency_header, unrecorded, wire
 from runner.llm.recording.forked import forks
 from runner.llm.recording.recorded_call import RecordedCall, Tee, parse_request
 from runner.modelserver.stubs import elsewhere
@@ -47,6 +47,8 @@ def install(module: Any) -> None:
 
     async def journaled(self: Any, method: str, str_or_url: Any, **kw: Any) -> Any:
         url = _address(self, str_or_url, kw.get("params"))
+        if idempotency_header.pattern() is not None:
+            kw["headers"] = _with_key(library, self, method, url, kw)
         found = current_journal() if wire.may_be(method.upper(), url.path, lambda: str(url)) else None
         body = _text(self, kw) if found is not None else None
         if found is not None and body is None:
@@ -100,6 +102,14 @@ def install(module: Any) -> None:
     journaled.journaled = True  # type: ignore[attr-defined]  # a mark on a function
     session_class._request = journaled
     request_class.send = sent
+
+
+def _with_key(library: Any, session: Any, method: str, url: Any, kw: dict[str, Any]) -> Any:
+    headers = library.multidict.CIMultiDict(kw.get("headers") or {})
+    value = idempotency_header.value_for(method.upper(), str(url), _text(session, kw) or b"")
+    if value is not None and idempotency_header.NAME not in session.headers:
+        headers.setdefault(idempotency_header.NAME, value)
+    return headers
 
 
 def _address(session: Any, str_or_url: Any, params: Any) -> Any:

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from runner.core.context_value import ContextValue
-from runner.llm.recording import unrecorded
+from runner.llm.recording import idempotency_header, unrecorded
 from runner.llm.recording.recorded_call import RecordedCall
 
 _LENGTH = re.compile(rb"^content-length:[ \t]*(\d+)", re.IGNORECASE | re.MULTILINE)
@@ -113,6 +113,15 @@ def _address(connection: Any, target: str) -> str:
     return f"{scheme}://{host}{'' if port == connection.default_port else f':{port}'}{target}"
 
 
+def with_key(method: str, url: str, body: Any, headers: Any) -> Any:
+    """The headers, with the idempotency key of the tool that asks, if this service is to have it."""
+    said = body.encode() if isinstance(body, str) else body if isinstance(body, bytes) else b""
+    value = idempotency_header.value_for(method, url, said)
+    if value is None or idempotency_header.NAME.lower() in map(str.lower, headers):
+        return headers
+    return {**headers, idempotency_header.NAME: value}
+
+
 def leaving(outgoing: Outgoing | None) -> ContextValue[Outgoing | None]:
     """What is sent in here is this request; with None, another one that is of no concern."""
     return ContextValue(_outgoing, outgoing)
@@ -135,5 +144,14 @@ def install(library: Any) -> None:
             _look(self, data)
         send(self, data)
 
+    ask: Callable[..., None] = connection.request
+
+    def request(self: Any, method: str, url: str, body: Any = None, headers: Any = None, **more: Any) -> None:
+        headers = {} if headers is None else headers
+        if idempotency_header.pattern() is not None:
+            headers = with_key(method, _address(self, url), body, headers)
+        ask(self, method, url, body, headers, **more)
+
     watched.journaled = True  # type: ignore[attr-defined]  # a mark on a function
     connection.send = watched
+    connection.request = request

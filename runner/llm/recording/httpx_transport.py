@@ -12,7 +12,7 @@ from typing import Any
 
 from runner.core import waiting
 from runner.journal.enclosing import current_journal
-from runner.llm.recording import unrecorded, wire
+from runner.llm.recording import idempotency_header, unrecorded, wire
 from runner.llm.recording.forked import forks
 from runner.llm.recording.recorded_call import RecordedCall, Tee, parse_request
 from runner.modelserver.stubs.redirect import redirect_request
@@ -30,6 +30,8 @@ def install(library: Any) -> None:
         def handle_request(self: Any, request: Any) -> Any:
             if (waiter := waiting.here()) is not None:  # a coroutine that does not await: it would hold up all others
                 return waiter.in_thread(partial(handle_request, self, request))
+            if idempotency_header.pattern() is not None:
+                _add_key(request)
             found = current_journal() if _may_be(request) else None
             body: Any = found and (request.read() if hasattr(request, "_content") else pieces.read(request))
             asked = found and parse_request(request.method, str(request.url), body, *found)
@@ -55,6 +57,8 @@ def install(library: Any) -> None:
     def journaled_async(handle_async: Any) -> Any:
         async def handle_async_request(self: Any, request: Any) -> Any:
             _forget_closed_loop(self)
+            if idempotency_header.pattern() is not None:
+                _add_key(request)
             found = current_journal() if _may_be(request) else None
             body: Any = found and (request.read() if hasattr(request, "_content") else await pieces.read_async(request))
             asked = found and parse_request(request.method, str(request.url), body, *found)
@@ -130,6 +134,13 @@ def _forget_closed_loop(transport: Any) -> None:
         if isinstance(connections, list):
             connections.clear()
     transport.used_in = weakref.ref(loop)
+
+
+def _add_key(request: Any) -> None:
+    body = request.read() if hasattr(request, "_content") else b""
+    value = idempotency_header.value_for(request.method, str(request.url), body)
+    if value is not None:
+        request.headers.setdefault(idempotency_header.NAME, value)
 
 
 def _may_be(request: Any) -> bool:

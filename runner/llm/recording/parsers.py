@@ -55,21 +55,22 @@ class NamedEndpoints(CallParser):
 
     def may_be(self, method: str, url: str) -> bool:
         """Whether it is a POST there."""
-        return method == "POST" and self._fits.match(_place(url)) is not None
+        return method == "POST" and self._fits.match(place_of(url)) is not None
 
     def model(self, url: str, body: bytes) -> str:
         """The model that the body names, or else the host and path."""
         if multipart.is_one(body):
-            return multipart.field(body, "model") or _place(url)
+            return multipart.field(body, "model") or place_of(url)
         try:
             found = json.loads(body)
         except ValueError:
             found = None
         named = found.get("model") if isinstance(found, dict) else None
-        return named if isinstance(named, str) and named else _place(url)
+        return named if isinstance(named, str) and named else place_of(url)
 
 
-def _place(url: str) -> str:
+def place_of(url: str) -> str:
+    """The host and path of an address."""
     parts = urlsplit(url)
     return parts.netloc.rpartition("@")[2] + parts.path
 

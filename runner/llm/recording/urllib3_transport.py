@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 from runner.core import waiting
 from runner.core.context_value import ContextValue
 from runner.journal.enclosing import current_journal
-from runner.llm.recording import http_client, wire
-from runner.llm.recording.http_client import Outgoing, leaving
+from runner.llm.recording import http_client, idempotency_header, wire
+from runner.llm.recording.http_client import Outgoing, leaving, with_key
 from runner.llm.recording.recorded_call import RecordedCall, Tee, parse_request
 from runner.modelserver.stubs import elsewhere
 from runner.modelserver.stubs.redirect import DROPPED
@@ -51,6 +51,8 @@ def install(module: Any) -> None:
         if (before := _attempt.get()) is not None:
             before.is_repeated(retries)
         address = url if "://" in url else _origin(self) + url
+        if idempotency_header.pattern() is not None:
+            headers = with_key(method, address, body, self.headers if headers is None else headers)
         found = current_journal() if wire.may_be(method, urlsplit(address).path, lambda: address) else None
         if found is not None:
             text, body = _text(body)

@@ -44,6 +44,7 @@ def test_a_commit_waits_for_replicas_no_longer_than_five_seconds(monkeypatch: py
         ("RUNNER_LEASE", "five", r"RUNNER_LEASE must be a number, got 'five'"),
         ("RUNNER_MODEL_ENDPOINTS", "api.example.com", r"RUNNER_MODEL_ENDPOINTS must be .*, got 'api.example.com'"),
         ("RUNNER_MODEL_ENDPOINTS", "a.com/x,b.com/y?key=1", r".*, got 'b.com/y\?key=1'"),
+        ("RUNNER_IDEMPOTENT_ENDPOINTS", "a.com", r"RUNNER_IDEMPOTENT_ENDPOINTS must be .*, got 'a.com'"),
         ("RUNNER_LEASE", "nan", r"RUNNER_LEASE must be a number, got 'nan'"),
         ("RUNNER_DRAIN_TIMEOUT", "inf", r"RUNNER_DRAIN_TIMEOUT must be a number, got 'inf'"),
         ("RUNNER_LEASE", "0.1", r"RUNNER_LEASE must be at least 0\.3, got 0\.1"),
