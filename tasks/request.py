@@ -45,6 +45,8 @@ class JobRequest(Request):
         """Nothing to tell the state's own Redis."""
         if own_broker():
             self.acknowledged = True
+            # What would tell it is let go of: thousands of requests are kept at a time.
+            self._message = self._on_ack = self._on_reject = None
         else:
             super().acknowledge()
 

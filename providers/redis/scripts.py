@@ -21,7 +21,7 @@ import json
 import re
 import time
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from json.encoder import encode_basestring
 from typing import Any, Protocol
@@ -292,7 +292,12 @@ def claimed(job: Job, worker: str, answer: Any) -> Claim:
 
 
 def _scope(branch: int, task: int, claim: int, first: int, triggers: str, agent: int, opens: int) -> Scope:
-    return Scope(branch, task, claim, bool(first), frozenset(filter(None, triggers.split(","))), agent, bool(opens))
+    return Scope(branch, task, claim, bool(first), _triggers(triggers), agent, bool(opens))
+
+
+@lru_cache(maxsize=256)  # one for all tasks that wait
+def _triggers(names: str) -> frozenset[str]:
+    return frozenset(filter(None, names.split(",")))
 
 
 def _pairs(flat: Any) -> Iterable[tuple[str, str]]:

@@ -15,6 +15,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,9 @@ Files = Mapping[str, Content]
 _Snapshot = dict[str, tuple[int, int, int, int]]
 
 
+_NOTHING: AbstractSet[str] = frozenset()
+
+
 class Workdir:
     """The folder of one attempt, at the ``place`` that is taken when it is first asked for.
 
@@ -57,7 +61,7 @@ class Workdir:
         self._lock = waiting.TaskLock() if waiting.shared else threading.RLock()
         self.made = False
         self._seen: _Snapshot = {}
-        self._begun_with: set[str] = set()
+        self._begun_with = _NOTHING
         self._changed: dict[str, int] = {}  # what differs from the beginning, and its ordinal among the changes noticed
         self._count = 0
 
@@ -132,7 +136,8 @@ class Workdir:
                 _copy(original, self._folder)
             for one in files:
                 _lay(self._folder, one)
-            self._seen = _snapshot(self._folder, self._begun_with)
+            begun_with: set[str] = set()
+            self._seen, self._begun_with = _snapshot(self._folder, begun_with), begun_with
         except BaseException:  # the disk is full, or the task is stopped
             self._place.leave()
             raise

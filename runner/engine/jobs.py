@@ -30,7 +30,6 @@ from runner.engine.event_relay import TaskEvents
 from runner.engine.executor import Executor, Stops
 from runner.engine.failures import describe, trace_of
 from runner.engine.model_wait import WaitsTold
-from runner.engine.observers import LogObserver, Observers
 from runner.engine.ports import Clock, Store
 from runner.engine.tool_events import ToolObserver
 from runner.engine.work import Conversation
@@ -101,8 +100,7 @@ class JobExecutor:
         self._slice_ends = 0.0
         self.queue = ""
         self._next: Claim | None = None
-        watching = Observers((LogObserver(), *observers.installed()))
-        self._executor = Executor(partial(JobAttempt, self), stops, watching, clock)
+        self._executor = Executor(partial(JobAttempt, self), stops, observers.of_jobs(), clock)
 
     @property
     def next(self) -> Claim | None:

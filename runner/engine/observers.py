@@ -131,6 +131,12 @@ def _ignore(observe: Callable[..., None]) -> None:
     log.exception("%s raised; the exception is ignored", observe.__qualname__)
 
 
+@functools.cache  # one for all executors of this process
+def of_jobs() -> Observers:
+    """Those that are told of jobs: what is installed, and before it the log."""
+    return Observers((LogObserver(), *installed()))
+
+
 class LogObserver(Observer):
     """What a worker's log has of each task: that it starts, how it ends. Names, ids, why it failed: no payload."""
 

@@ -338,7 +338,7 @@ class JournalProgress:
     def __init__(self, recorded: Mapping[str, str]) -> None:
         self._recorded = recorded
         self._replayed, self._given = Counters(), Counters()
-        self._passed: set[str] = set()
+        self._passed: dict[str, None] = {}
         self._inside_of: Counter[str] | None = None
 
     def account(self) -> Counters:
@@ -390,5 +390,5 @@ class JournalProgress:
         if self._inside_of is None:
             self._inside_of = Counter(one[: part.end()] for one in self._recorded for part in _AROUND.finditer(one))
         if key not in self._passed:
-            self._passed.add(key)
+            self._passed[key] = None
             self._replayed.passed += 1 + self._inside_of[key]

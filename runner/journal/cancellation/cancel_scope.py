@@ -29,7 +29,7 @@ class CancelScope:
         """In here the task is inside a step: a deferrable stop waits for its end."""
         self.write: contextlib.AbstractContextManager[None] = self._in_write
         """In here the task writes to the store: no stop breaks in."""
-        self._asleep: set[Wakeup] = set()
+        self._asleep: dict[Wakeup, None] = {}
         self._with_person = 0.0
         self._no_question: threading.Event | None = None  # until a person is asked: it costs more than the rest of this
 
@@ -76,11 +76,11 @@ class CancelScope:
     def waking(self) -> Iterator["Wakeup"]:
         """What a thread of the task can wait for meanwhile: it is woken, too, if the task is to stop."""
         with Wakeup() as stopped:
-            self._asleep.add(stopped)
+            self._asleep[stopped] = None
             try:
                 yield stopped
             finally:
-                self._asleep.discard(stopped)
+                del self._asleep[stopped]
 
     def ask(self, stop: BaseException) -> None:
         """Ask the task to stop. The first reason stands, but a lost claim overrides a deferrable one."""
