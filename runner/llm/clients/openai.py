@@ -5,14 +5,15 @@ import weakref
 from functools import partial
 from typing import Any
 
-import openai
-
 from runner.core import waiting
-from runner.llm.clients import recorded
+from runner.llm.clients import deferred, recorded
 from runner.llm.clients.completion import Completion, Gathered, Request, as_taken, read_openai, reading
 from runner.llm.clients.failures import Unreadable
 from runner.llm.clients.names import Target
 from runner.llm.clients.shared import SharedClients
+
+deferred.defer("openai.types", "openai.types.responses")
+import openai  # noqa: E402 - after that
 
 _REASONING = ("o1", "o3", "o4", "gpt-5")
 

@@ -1,0 +1,76 @@
+"""Packages whose own code runs when something in them is first looked up, not when they are imported.
+
+Most of what OpenAI's client imports are the types of services that no agent calls. A module of such a package that is
+imported by its own name is there at once, as always.
+"""
+
+import sys
+import threading
+from collections.abc import Sequence
+from functools import partial
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any
+
+_names: set[str] = set()
+
+
+def defer(*names: str) -> None:
+    """See to it that these packages are such, unless they are imported already."""
+    _names.update(names)
+    if not any(isinstance(one, _Finder) for one in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+
+
+class _Finder(MetaPathFinder):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(fullname, path, target) if fullname in _names else None
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Deferring(spec.loader)
+        return spec
+
+
+class _Deferring(Loader):
+    """The loader of one package, which runs its code later."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+        self._lock = threading.RLock()
+        self._runs = self._has_run = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        vars(module).update(__getattr__=partial(self._look_up, module), __dir__=partial(self._list, module))
+
+    def _look_up(self, module: ModuleType, name: str) -> Any:
+        """What the package has under a name that is not there yet; another thread waits until all of it is."""
+        if name == "__all__" or not name.startswith("__"):
+            with self._lock:
+                self._run(module)
+                if name in vars(module):
+                    return vars(module)[name]
+        raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+
+    def _list(self, module: ModuleType) -> list[str]:
+        with self._lock:
+            self._run(module)
+            return sorted(vars(module))
+
+    def _run(self, module: ModuleType) -> None:
+        """Once; again after an error, as another import would."""
+        if self._has_run or self._runs:
+            return
+        self._runs = True
+        try:
+            self._loader.exec_module(module)
+            self._has_run = True
+        finally:
+            self._runs = False

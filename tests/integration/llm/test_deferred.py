@@ -1,0 +1,80 @@
+"""What OpenAI's client imports of its types: what a call needs, and the rest when it is looked up."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+
+def told(code: str) -> object:
+    """What code prints as JSON, in a process of its own."""
+    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert made.returncode == 0, made.stderr
+    return json.loads(made.stdout)
+
+
+FIRST = """
+import json, sys, threading
+from runner.llm.clients import preloading
+preloading.preload("openai")
+
+def types():
+    return sum(name.startswith("openai.types.") for name in sys.modules)
+
+few = types()
+"""
+
+
+def test_a_third_of_the_types_is_imported_for_a_call() -> None:
+    few, most = told(
+        FIRST
+        + "import openai.types; openai.types.Batch, openai.types.responses.Response; print(json.dumps([few, types()]))"
+    )
+    assert few <= most / 3
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "from openai.types import Batch",
+        "from openai.types import *; Batch",
+        "import openai.types.batch; openai.types.batch.Batch",
+        "import openai; openai.types.Batch",
+        "import openai; assert 'Batch' in dir(openai.types)",
+        "from openai.types.responses import Response",
+        "from openai.types.responses.response import Response; Response.model_validate",
+        "import openai; openai.types.responses.Response; openai.OpenAI(api_key='none').responses.create",
+    ],
+)
+def test_any_of_them_is_there_however_it_is_asked_for(use: str) -> None:
+    assert told(f"{FIRST}\n{use}\nprint(json.dumps(1))") == 1
+
+
+def test_they_are_what_they_are_without_it() -> None:
+    listed = "print(json.dumps([sorted(set(dir(one)) - {'__getattr__', '__dir__'}) for one in (types, responses)]))"
+    first = "from openai import types\nfrom openai.types import responses\n"
+    assert told(FIRST + first + listed) == told("import json\n" + first + "dir(types.Batch)\n" + listed)
+
+
+def test_what_is_not_there_is_an_attribute_error() -> None:
+    code = """
+import openai
+try:
+    openai.types.Nonsense
+except AttributeError as error:
+    print(json.dumps(str(error)))
+"""
+    assert told(FIRST + code) == "module 'openai.types' has no attribute 'Nonsense'"
+
+
+def test_threads_that_look_at_once_all_find_it() -> None:
+    code = """
+import openai
+found = []
+def look(): found.append(openai.types.WebhookEvent if hasattr(openai.types, "WebhookEvent") else openai.types.Video)
+threads = [threading.Thread(target=look) for _ in range(8)]
+[one.start() for one in threads]; [one.join() for one in threads]
+print(json.dumps(len(found)))
+"""
+    assert told(FIRST + code) == 8
