@@ -133,7 +133,7 @@ def _ignore(observe: Callable[..., None]) -> None:
 
 @functools.cache  # one for all executors of this process
 def of_jobs() -> Observers:
-    """Those that are told of jobs: what is installed, and before it the log."""
+    """Those of jobs: what is installed, and before it the log."""
     return Observers((LogObserver(), *installed()))
 
 
