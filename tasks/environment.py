@@ -14,7 +14,7 @@ from runner.bundles.building import FAILED, OWN
 from runner.core.errors import RunnerError
 from runner.core.settings import WorkerSettings, cache_dir, setting, withhold
 from runner.engine.code_cache import CodeCache
-from runner.providers.redis.connection import Replicas
+from runner.providers.redis.pipelined import Replicas
 from runner.providers.redis.store import RedisStore
 
 

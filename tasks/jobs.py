@@ -29,9 +29,10 @@ from runner.engine.jobs import JobExecutor
 from runner.journal import task_marks
 from runner.providers.redis import scripts, store
 from runner.providers.redis.address import identity
-from runner.providers.redis.connection import Replicas, connect
+from runner.providers.redis.connection import connect
 from runner.providers.redis.envelope import JOB, Message, argument_text, message_of
 from runner.providers.redis.patience import REFUSED
+from runner.providers.redis.pipelined import Replicas
 from runner.providers.redis.protocol import name_of
 from runner.providers.redis.store import RedisStore
 from runner.tasks import capacity, environments, pool

@@ -16,8 +16,8 @@ from runner.core.jobs import Job, Refusal
 from runner.core.plan import Plan, PlannedTask
 from runner.providers.redis import store
 from runner.providers.redis.claimed import ClaimedTask
-from runner.providers.redis.connection import PipelinedConnection
 from runner.providers.redis.envelope import DIRECT
+from runner.providers.redis.pipelined import PipelinedConnection
 
 RUN = "r-0123456789ab"
 QUEUE = "forked"

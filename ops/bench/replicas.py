@@ -10,7 +10,8 @@ from storage import LongRun
 from table import Row
 from waiting import until
 
-from runner.providers.redis.connection import PipelinedConnection, Replicas, connect
+from runner.providers.redis.connection import connect
+from runner.providers.redis.pipelined import PipelinedConnection, Replicas
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.workers import Workers
 

@@ -26,7 +26,8 @@ from runner.providers.records import NewRun
 from runner.providers.redis import keys, store
 from runner.providers.redis.batches import Batches
 from runner.providers.redis.claimed import ClaimedTask
-from runner.providers.redis.connection import PipelinedConnection, connect
+from runner.providers.redis.connection import connect
+from runner.providers.redis.pipelined import PipelinedConnection
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.workers import Workers
 

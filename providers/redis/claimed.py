@@ -18,7 +18,7 @@ from runner.core.settings import MAX_HANDOVERS
 from runner.journal.acknowledged import Log
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.claimed_steps import ClaimedSteps
-from runner.providers.redis.connection import PipelinedConnection
+from runner.providers.redis.pipelined import PipelinedConnection
 from runner.providers.redis.rewound import LookBack
 from runner.providers.redis.scripts import claimed, flat, milliseconds, specifications, stamp
 

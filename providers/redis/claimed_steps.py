@@ -1,16 +1,46 @@
 """What a worker writes of the steps of a task that it holds."""
 
 import json
-from collections.abc import Sequence
-from functools import cached_property
+import time
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from typing import Any
+
+from redis.exceptions import NoScriptError
 
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage, counters_text, reserved_text, text_of_one
 from runner.journal.recorder import BegunStep, DoneStep
 from runner.journal.task_marks import HALF
 from runner.providers.redis import scripts
+from runner.providers.redis.pipelined import PipelinedConnection
 from runner.providers.redis.scripts import PackedScript, flat
 from runner.providers.redis.step_notes import NEITHER, StepNotes
+
+
+class _Posted:
+    """A record of a call that is on its way: its command, and what is to be noted when it is acknowledged, or not."""
+
+    __slots__ = ("begun", "command", "entry", "error", "line", "many", "reported", "reserved", "slots", "usage")
+
+    def __init__(
+        self,
+        line: PipelinedConnection,
+        command: bytes,
+        slots: tuple[Any, ...],
+        begun: str,
+        reserved: AccountKey | None,
+        entry: AccountKey,
+        many: int,
+        usage: Usage,
+        reported: bool,
+    ) -> None:
+        self.line, self.command, self.slots, self.begun, self.reserved = line, command, slots, begun, reserved
+        self.entry, self.many, self.usage, self.reported = entry, many, usage, reported
+        self.error: BaseException | None = None
+
+
+def _nothing() -> None:
+    """It is acknowledged."""
 
 
 class ClaimedSteps(StepNotes):
@@ -50,64 +80,146 @@ class ClaimedSteps(StepNotes):
         soon, the note is withdrawn. A process that dies meanwhile has said whether it came, or what has left.
         """
         with self._lock:
+            if self._posted is not None:
+                self._settle(self._posted)
             if self._out.ahead:
                 self._confirm()
-            reserved, many = None, 0 if entry is None else self._open[entry]
+            many = 0 if entry is None else self._open[entry]
             try:
-                if entry is not None:
-                    if many > 0:
-                        self._open[entry] = many - 1
-                        if self._out.is_read:
-                            reserved, self._next.recorded = self._next.get(entry), entry
-                    self._between = (entry, 1)
-                begun = self._open.with_one_more(reserved)
-                if reserved is not None and reserved != STEP and len(begun) >= HALF // 2:
-                    reserved, begun = None, self._open.text()  # that could not be said to leave
-                paid = "" if entry is None else text_of_one(entry)
-                expected = reserved_text(reserved)
+                begun, reserved = self._without(entry, many)
                 self._reached += 1 + (replayed.passed if isinstance(replayed, Counters) else replayed)
-                self._record(step, value, begun, expected, entry, usage, replayed, reported=reported)
+                done = None
+                if not replayed and usage is NO_TOKENS and (entry is None or entry.kind == "step"):
+                    paid, expected = "" if entry is None else "1", reserved_text(reserved)
+                    done = self._record_own(self._line, step, value, paid, begun, expected, self._reached)
+                elif not replayed and entry is not None and entry.kind == "model":
+                    slots = self._of_call(step, value, begun, reserved, entry, usage, reported)
+                    done = self._record_call(self._line, *slots)
+                if done:
+                    self._heard = time.monotonic()  # as `_sure`, which would be one more call
+                    if self._out.is_unsure:
+                        self._out.sure()
+                else:  # of a claim that is lost, this says so
+                    self._record_any(step, value, begun, reserved, entry, usage, replayed, reported=reported)
             except BaseException:
-                if entry is not None and many > 0:
-                    self._open[entry] = many  # done, and not recorded: in doubt
-                self._between = NEITHER
+                self._leave_in_doubt(entry, many)
                 raise
-            if self._log is not None:
-                self._log.recorded((step,), paid, begun)
-            if entry is not None:
-                self._between = NEITHER
-                if entry != STEP:
-                    self._out.count(entry, -1)
-            self._reserve(None if reserved is None else True)
-            if reserved is not None:
-                self._expected = reserved
+            self._recorded(step, entry, begun, reserved)
 
-    def _record(
+    def post_step(
+        self, step: str, value: str, *, replayed: Counters | int, entry: AccountKey, usage: Usage, reported: bool
+    ) -> Callable[[], None]:
+        """The same of a call of a model, whose record is on its way when this returns.
+
+        What it returns waits until that is acknowledged; so does whatever is written next.
+        """
+        if replayed or entry.kind != "model" or not isinstance(line := self._line, PipelinedConnection):
+            self.record_step(step, value, replayed=replayed, entry=entry, usage=usage, reported=reported)
+            return _nothing
+        with self._lock:
+            if self._posted is not None:
+                self._settle(self._posted)
+            if self._out.ahead:
+                self._confirm()
+            many = self._open[entry]
+            try:
+                begun, reserved = self._without(entry, many)
+                self._reached += 1
+                slots = self._of_call(step, value, begun, reserved, entry, usage, reported)
+                command = self._record_call.packed(*slots)
+                line.post(command)
+            except BaseException:
+                self._leave_in_doubt(entry, many)
+                raise
+            self._posted = posted = _Posted(line, command, slots, begun, reserved, entry, many, usage, reported)
+        return partial(self._settle, posted)
+
+    def _settle(self, posted: "_Posted") -> None:
+        """Return when the record that was posted is acknowledged. Raises, each time, what it met."""
+        with self._lock:
+            if posted is not self._posted:
+                if posted.error is not None:
+                    raise posted.error
+                return
+            self._posted = None
+            step, value, *_ = posted.slots
+            entry, begun, reserved = posted.entry, posted.begun, posted.reserved
+            try:
+                try:
+                    done = posted.line.answer(posted.command)
+                except NoScriptError:
+                    done = self._record_call(self._line, *posted.slots)
+                if done:
+                    self._sure()
+                else:
+                    self._record_any(step, value, begun, reserved, entry, posted.usage, 0, reported=posted.reported)
+            except BaseException as error:
+                posted.error = error
+                self._leave_in_doubt(entry, posted.many)
+                raise
+            self._recorded(step, entry, begun, reserved)
+
+    def _without(self, entry: AccountKey | None, many: int) -> tuple[str, AccountKey | None]:
+        """What is under way without one of these ``many``, as the store is told, and for which step to come that is."""
+        reserved = None
+        if entry is not None:
+            if many > 0:
+                self._open[entry] = many - 1
+                if self._out.is_read:
+                    reserved, self._next.recorded = self._next.get(entry), entry
+            self._between = (entry, 1)
+        begun = self._open.with_one_more(reserved)
+        if reserved is not None and reserved != STEP and len(begun) >= HALF // 2:
+            return self._open.text(), None  # that could not be said to leave
+        return begun, reserved
+
+    def _leave_in_doubt(self, entry: AccountKey | None, many: int) -> None:
+        """It is done, and not recorded."""
+        if entry is not None and many > 0:
+            self._open[entry] = many
+        self._between = NEITHER
+
+    def _recorded(self, step: str, entry: AccountKey | None, begun: str, reserved: AccountKey | None) -> None:
+        """The store acknowledged it."""
+        if self._log is not None:
+            self._log.recorded((step,), "" if entry is None else text_of_one(entry), begun)
+        if entry is not None:
+            self._between = NEITHER
+            if entry != STEP:
+                self._out.count(entry, -1)
+        self._reserve(None if reserved is None else True)
+        if reserved is not None:
+            self._expected = reserved
+
+    def _of_call(
         self,
         step: str,
         value: str,
         begun: str,
-        reserved: str,
+        reserved: AccountKey | None,
+        entry: AccountKey,
+        usage: Usage,
+        reported: bool,
+    ) -> tuple[str | int, ...]:
+        """The slots of its script of a call before which nothing was replayed."""
+        _, agent, model = entry
+        details = ",".join(map(str, usage[2:])) if any(usage[2:]) else ""
+        about = agent, model, usage.prompt_tokens, usage.completion_tokens, details, "" if reported else "1"
+        return (step, value, begun, reserved_text(reserved), self._reached, *about)
+
+    def _record_any(
+        self,
+        step: str,
+        value: str,
+        begun: str,
+        reserved: AccountKey | None,
         entry: AccountKey | None,
         usage: Usage,
         replayed: Counters | int,
         *,
         reported: bool,
     ) -> None:
-        """Record it: by a script of its own, where there is one and nothing was replayed before it. If that finds the
-        claim lost, the script for all says so."""
-        done = None
-        if not replayed and usage is NO_TOKENS and (entry is None or entry.kind == "step"):
-            paid = "" if entry is None else "1"
-            done = self._record_own(self._line, step, value, paid, begun, reserved, self._reached)
-        elif not replayed and entry is not None and entry.kind == "model":
-            _, agent, model = entry
-            tokens = usage.prompt_tokens, usage.completion_tokens, ",".join(map(str, usage.details))
-            of_call = agent, model, *tokens, "" if reported else "1"
-            done = self._record_call(self._line, step, value, begun, reserved, self._reached, *of_call)
-        if done:
-            self._sure()
-            return
+        """Record it by the script for all."""
         about: dict[str, Any] = {}
         if entry is not None and entry.kind == "model" and not reported:
             about = {"model": entry.model, "agent": entry.agent, **usage.by_name()}
@@ -120,7 +232,7 @@ class ClaimedSteps(StepNotes):
             step=step,
             value=value,
             begun=begun,
-            reserved=reserved,
+            reserved=reserved_text(reserved),
             reached=self._reached,
             paid="" if entry is None else text_of_one(entry),
             replayed=counters_text(replayed),
@@ -140,6 +252,8 @@ class ClaimedSteps(StepNotes):
     ) -> None:
         """Record what several steps gave, and note those that begin next: one round trip. Raises `ClaimLost`."""
         with self._lock:
+            if self._posted is not None:
+                self._settle(self._posted)
             if self._out.ahead:
                 self._confirm()
             texts, kinds, calls = list[str](), "", list[list[Any]]()

@@ -1,19 +1,15 @@
 """Connections to Redis: how they are opened, and which of them wait for a server that is away or refuses for now."""
 
 import logging
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache, partial
-from types import SimpleNamespace
 from typing import Any, TypeAlias, TypeVar
 
-import hiredis
-from redis import ConnectionError, ConnectionPool, Redis
+from redis import ConnectionPool, Redis
 from redis.backoff import NoBackoff
 from redis.client import Pipeline
-from redis.exceptions import AuthenticationError, DataError, NoPermissionError, RedisError, ResponseError
+from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
 from redis.retry import Retry
 
 from runner.core.errors import BadInput, StoreUnreachable
@@ -157,153 +153,6 @@ def _leave(pool: Any, error: NotNow) -> None:
     """Idle connections to a server that is no longer the one to write to are closed; others may find the right one."""
     if error.moved:
         pool.disconnect(inuse_connections=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Replicas:
-    """How many replicas must acknowledge a commit before its worker continues, and for how many seconds it waits."""
-
-    many: int = 0
-    seconds: float = 1.0
-
-
-class PipelinedConnection:
-    """One connection of its own, for one caller at a time, on which an answer can be left for later.
-
-    It waits as a `PatientClient` does.
-
-    `later` sends without waiting: its answer is read, and thrown away, with the next `execute_command`. What breaks
-    off in the middle (an interrupt, a lost server) closes the connection, so no answer is ever taken for another's.
-    """
-
-    def __init__(self, client: Client, replicas: Replicas = Replicas()) -> None:
-        self.home = keys.home_of(client)
-        self.lock = threading.RLock()
-        """Taken for each command; whoever sends several takes it for all of them. A task's threads have one line."""
-        self._replicas = replicas
-        self._behind = False
-        self._connection: Any = retry_while_unavailable(client.connection_pool.get_connection)
-        self._unread = 0
-        self._closed = False
-        self.reconnected = True
-        """Whether the server may not know our scripts, or what was sent `later`: see who sends it again."""
-        self.missed: Callable[[], object] = bool
-        """Called when a command was not taken: what was sent `later` before it may be lost, or refused, too."""
-
-    def side(self) -> Any:
-        """What one task writes to: the connection itself, as no other task does meanwhile."""
-        return self
-
-    def send_nowait(self, *command: Any) -> None:
-        """Send a command whose answer does not matter."""
-        try:
-            with self.lock:
-                self._send(*command)
-                self._unread += 1
-        except TRANSIENT_ERRORS:
-            self.close()
-        except BaseException:
-            self.close()
-            raise
-
-    def execute_command(self, *command: Any) -> Any:
-        """Send a command and return its answer: given by its parts, or as the bytes that it is packed to."""
-        try:
-            return self.ask(*command)
-        except TRANSIENT_ERRORS as error:
-            return retry_while_unavailable(partial(self.ask, *command), after=error)
-
-    def ask(self, *command: Any) -> Any:
-        """The same, once."""
-        try:
-            with self.lock:
-                self._send(*command)
-                if self._unread:
-                    self._read_unread()
-                return self._read()
-        except NotNow as refusal:
-            self.missed()
-            if refusal.moved:
-                self.close()
-            raise
-        except ResponseError:
-            raise
-        except BaseException:
-            self.close()
-            self.missed()
-            raise
-
-    def ask_for(self, call: Callable[[Any], Any]) -> Any:
-        """What ``call`` gives of this line, whose commands are asked once; None also where the server is away or
-        refuses."""
-        try:
-            return call(SimpleNamespace(execute_command=self.ask))
-        except (*TRANSIENT_ERRORS, ResponseError):
-            return None
-
-    def replicated(self) -> None:
-        """Wait until enough replicas have what was written here, or the time is up: the log says so, once in a row."""
-        if not self._replicas.many:
-            return
-        try:
-            have = int(self.execute_command("WAIT", self._replicas.many, int(self._replicas.seconds * 1000)))
-        except ResponseError as error:  # an ACL may forbid it
-            log.error("commits do not wait for replicas: %s", error)
-            self._replicas = Replicas()
-            return
-        behind = have < self._replicas.many
-        if behind and not self._behind:
-            wanted = (self._replicas.many, self._replicas.seconds)
-            log.warning("%d of %d replicas acknowledged a commit after %g s; continuing without them", have, *wanted)
-        self._behind = behind
-
-    def _send(self, *command: Any) -> None:
-        if self._closed:
-            self._connection.connect()  # left alone it would return to the same server, whichever is the master now
-            self._closed = False
-        packed = command[0]
-        if type(packed) is not bytes or len(command) > 1:
-            try:
-                packed = hiredis.pack_command(command)
-            except TypeError as error:
-                raise DataError(str(error)) from None
-        self._connection.send_packed_command((packed,), check_health=False)
-
-    def settle(self) -> None:
-        """Read all that is unread: from here on `fresh` says whether it was taken."""
-        try:
-            with self.lock:
-                self._read_unread()
-        except TRANSIENT_ERRORS:
-            self.close()
-        except BaseException:
-            self.close()
-            raise
-
-    def _read_unread(self) -> None:
-        while self._unread:
-            self._unread -= 1
-            try:
-                self._read()
-            except ResponseError:
-                self.reconnected = True
-
-    def _read(self) -> Any:
-        """The next answer. What redis-py does around its parser is done by who calls this, and costs as much."""
-        try:
-            answer = self._connection._parser.read_response()
-        except OSError as error:  # a reset: an end, and a timeout, the parser itself tells as redis-py's errors
-            raise ConnectionError(f"reading from the server failed: {error}") from None
-        if isinstance(answer, ResponseError):
-            raise getattr(self._connection, "refusal", not_now)(answer) or answer
-        return answer
-
-    def close(self) -> None:
-        """Close the socket; the next command opens it again."""
-        self._unread = 0
-        self._closed = True
-        self.reconnected = True
-        self._connection.disconnect()
 
 
 def patient(url: str, *, name: str = "runner") -> Client:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from runner.core import waiting
-from runner.providers.redis.connection import Client, PipelinedConnection, Replicas
+from runner.providers.redis.connection import Client
+from runner.providers.redis.pipelined import PipelinedConnection, Replicas
 
 
 class SharedConnection(PipelinedConnection):

@@ -13,8 +13,8 @@ from runner.journal.acknowledged import Log
 from runner.journal.recorder import BegunStep
 from runner.journal.task_marks import HALF, SentCalls
 from runner.providers.redis import keys, scripts
-from runner.providers.redis.connection import PipelinedConnection
 from runner.providers.redis.patience import outage, quiet_watch
+from runner.providers.redis.pipelined import PipelinedConnection
 from runner.providers.redis.scripts import PackedScript
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class StepNotes:
         self._out = SentCalls(claim.token, outgoing)
         self._log = log.claim if log is not None else None
         self._noted = False
+        self._posted: Any = None  # a record that is not acknowledged: whatever is written next waits for it
         # Whether a note is reserved for the next step: the store has one step more than are begun. False: that began.
         self._reserved: bool | None = None
         self._expected = STEP  # for which it is
@@ -76,6 +77,8 @@ class StepNotes:
         Raises `ClaimLost`.
         """
         with self._lock:
+            if self._posted is not None:
+                self._settle(self._posted)
             for one in supersedes:
                 self._open[one] -= 1
             self._open[entry] += 1
@@ -97,6 +100,8 @@ class StepNotes:
             self.begin_step(entry, supersedes=supersedes, intent_only=intent_only)
             return
         with self._lock:
+            if self._posted is not None:
+                self._settle(self._posted)
             self._next.recorded = None
             new = self._add_open(begins)
             soon = not self._quiet() and not outage.waiting
@@ -134,6 +139,8 @@ class StepNotes:
     def drop_step(self, entry: AccountKey = STEP, *, intent_only: bool = False) -> None:
         """A begun step raised: it is not in doubt."""
         with self._lock:
+            if self._posted is not None:
+                self._settle(self._posted)
             if not intent_only:
                 self._out.count(entry, -1)
             self._open[entry] = max(self._open[entry] - 1, 0)
@@ -143,6 +150,10 @@ class StepNotes:
             if self._log is not None:
                 self._log.began(self._open.text())
             self._note_open()
+
+    def _settle(self, posted: Any) -> None:
+        """Return when a record that was posted is acknowledged."""
+        raise NotImplementedError
 
     def _quiet(self) -> bool:
         """Whether the store has not been heard for a moment."""
@@ -192,6 +203,8 @@ class StepNotes:
 
     def _note_open_again(self) -> None:
         """Before the end of the task: where a note was refused, or lost with its connection, or reserved and used."""
+        if self._posted is not None:
+            self._settle(self._posted)
         if self._reserved is False:
             self._note_surely()
         elif self._reserved and self._log is not None:
@@ -222,6 +235,8 @@ class StepNotes:
 
     def _held(self, script: scripts.LuaScript | PackedScript, *slots: str, **by_name: Any) -> int:
         with self._lock:
+            if self._posted is not None:
+                self._settle(self._posted)
             answer = int(script(self._line, *slots, **by_name))
         if not answer:
             raise ClaimLost(f"the claim on {self._claim.job.ref} is lost")
@@ -237,6 +252,8 @@ class StepNotes:
     def _fenced(self, script: scripts.LuaScript, **slots: Any) -> Any:
         """Run a script that checks the fencing token. Raises `ClaimLost`."""
         with self._lock:
+            if self._posted is not None:
+                self._settle(self._posted)
             answer = script(self._line, **{**slots, **self._who})
         if answer[0] == "refused":
             raise ClaimLost(f"the claim on {self._claim.job.ref} is lost: token {self._claim.token} no longer holds")

@@ -14,9 +14,10 @@ from runner.journal.acknowledged import Log
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.address import identity
 from runner.providers.redis.claimed import ClaimedTask
-from runner.providers.redis.connection import Client, PipelinedConnection, Replicas, patient
+from runner.providers.redis.connection import Client, patient
 from runner.providers.redis.dynamic_plan import GrowingBranch
 from runner.providers.redis.envelope import JOB, Message, read_message
+from runner.providers.redis.pipelined import PipelinedConnection, Replicas
 from runner.providers.redis.rate_limit import RunPace
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.scripts import Executor, claimed, stamp

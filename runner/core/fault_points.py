@@ -20,6 +20,7 @@ CrashPoint = Literal[
     "model call noted, not sent",
     "model call sent, not answered",
     "model answered, not recorded",
+    "model answer sent to the store, not acknowledged",
     "steps gathered, not written",
     "steps written, not told",
     "step recorded, task not ended",

@@ -10,7 +10,7 @@ What is recorded of a call may begin with its chain: by that, the hash of its re
 import re
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _CALL = re.compile(r"@[0-9a-f]{32}#\d+:\d+$")
 _CHAIN = re.compile(r'\{"chain": "([0-9a-f]{32})"')
@@ -22,8 +22,7 @@ def is_call(key: str) -> bool:
     return _CALL.search(key) is not None
 
 
-@dataclass(frozen=True, slots=True)
-class CallSlot:
+class CallSlot(NamedTuple):
     """Where one call stands. ``number``: its index among the calls at its place, within ``prefix``."""
 
     key: str
@@ -74,8 +73,8 @@ class CallSlots:
 
     def reserve(self, prefix: str, digest: str, *, unattributed: bool = False) -> CallSlot:
         """Reserve the slot of the next call with this request; what encloses an ``unattributed`` one is unknown."""
-        self._numbers[prefix] += 1
-        number, request = self._numbers[prefix], self._request(prefix, digest, unattributed=unattributed)
+        self._numbers[prefix] = number = self._numbers[prefix] + 1
+        request = self._request(prefix, digest, unattributed=True) if unattributed else f"{prefix}@{digest}"
         waiting = self._waiting.get(request)
         if waiting:
             _, key = waiting.pop(0)

@@ -46,6 +46,7 @@ class Journal(ModelCalls):
         clock: Clock = SYSTEM,
     ) -> None:
         self._recorded, self._recorder = dict(recorded), recorder
+        self._post = getattr(recorder, "post_step", None)
         self.cancel_scope, self.clock = cancel_scope, clock
         self._occurrences = Counter()
         self._found = recorded

@@ -37,7 +37,7 @@ class ModelCalls(StepWrites):
         outer = self.doing.sole() if unattributed else current_step.get()
         with self._lock:
             self.calls += 1
-            place = self._calls.reserve(self._within(outer), digest, unattributed=unattributed)
+            place = self._calls.reserve("" if outer is None else self._within(outer), digest, unattributed=unattributed)
             recorded = json.loads(self._recorded[place.key]) if place.recorded else None
             entry = AccountKey("model", caller.get().agent, model() if recorded is None else recorded["model"])
             if recorded is not None:

@@ -93,6 +93,8 @@ class Turns:
 
     def wait_for_turn(self) -> None:
         """Return when the next call of a model may be made."""
+        if not self.limits and not caller.get().per_minute:
+            return
         pacer, limits = self._pace()
         if pacer is not None:
             wait(pacer, limits, self.cancel_scope)

@@ -1,6 +1,6 @@
 """The port to which a task's steps are recorded, and their observers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage
@@ -70,6 +70,19 @@ class Recorder(Protocol):
 
     def place(self, step: str) -> str:
         """Where the answer to a question belongs: the step's name in the journal of the outermost task."""
+
+
+class Post(Protocol):
+    """What a `Recorder` may have as ``post_step``."""
+
+    def __call__(
+        self, step: str, value: str, *, replayed: Counters, entry: AccountKey, usage: Usage, reported: bool
+    ) -> Callable[[], None]:
+        """The same as `Recorder.record_step` of a call of a model, but it returns when that is sent.
+
+        What it returns waits until the record is acknowledged, and raises what came of it; so does whatever is written
+        next.
+        """
 
 
 class StepObserver(Protocol):

@@ -188,6 +188,10 @@ class SentCalls:
 
     def _notify(self) -> None:
         if self._say is not None:
+            if self._unsure is None and not self.ahead and not self._unnoted and len(self._out) == 1:
+                for entry, many in self._out.items():
+                    self._say(_text_of_one(self._token, entry, many))  # as it is with each call, twice
+                return
             text = _TOOLS_TOO
             for entry, many in self._out.items():
                 if many:
@@ -199,6 +203,12 @@ class SentCalls:
             if not self._out and self._unsure is None:
                 self._texts[self._unnoted] = text
             self._say(text)
+
+
+@lru_cache(maxsize=256)
+def _text_of_one(token: int, entry: AccountKey, many: int) -> str:
+    """The text of a claim of whose calls so many of one kind are out, and nothing else."""
+    return f"{token} [{_TOOLS_TOO}{f', {line_of(entry, many, 0)}' if many else ''}]"
 
 
 def share_sent(worker: str, store: str, places: int = CHILDREN) -> str:

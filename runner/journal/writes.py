@@ -3,13 +3,14 @@
 import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from runner.core import fault_points
 from runner.core.errors import InputRequired, Interrupted
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage
 from runner.journal import steps
-from runner.journal.recorder import BegunStep, DoneStep, Recorder, StepObserver
+from runner.journal.recorder import BegunStep, DoneStep, Post, Recorder, StepObserver
 from runner.journal.records import RecordedSteps
 from runner.journal.steps import Frame, Kept, StepFiles, supersede
 
@@ -17,10 +18,15 @@ if TYPE_CHECKING:
     from runner.journal.group_commit import GroupCommit
 
 
+def _nothing() -> None:
+    """It is acknowledged."""
+
+
 class StepWrites(RecordedSteps):
-    """The writes of one task. Nothing returns before what it writes is acknowledged."""
+    """The writes of one task. Nothing returns before what it writes is acknowledged, but for `post_result`."""
 
     _recorder: Recorder
+    _post: Post | None  #: of a recorder that need not be waited for at once
     _writing: AbstractContextManager[object]
     """Whose holder may wait for the store."""
     _is_writing = False  #: who comes meanwhile goes with others
@@ -141,6 +147,35 @@ class StepWrites(RecordedSteps):
                 self._record(frame.recorded_as, text, frame.entry, usage, reported)
             finally:
                 self._is_writing = False
+
+    def post_result(
+        self, frame: Frame, text: str, usage: Usage = NO_TOKENS, *, reported: bool = False
+    ) -> Callable[[], None]:
+        """The same of a call, whose record is on its way when this returns: call what it returns before its caller has
+        the answer. That waits until the record is acknowledged; so does whatever else is written of the task."""
+        if self._is_writing or self._post is None or frame.entry is None:
+            self.keep_result(frame, text, usage, reported=reported)
+            return _nothing
+        with self._writing:
+            self._is_writing = True
+            try:
+                if self._over:
+                    self._refuse_if_over()
+                with self._lock:
+                    replayed = self._progress.take_replayed()
+                acknowledged = self._post(
+                    frame.recorded_as, text, replayed=replayed, entry=frame.entry, usage=usage, reported=reported
+                )
+            finally:
+                self._is_writing = False
+        return partial(self._acknowledge, frame, text, usage, acknowledged)
+
+    def _acknowledge(self, frame: Frame, text: str, usage: Usage, acknowledged: Callable[[], None]) -> None:
+        with self.cancel_scope.write, self._writing:
+            acknowledged()
+            with self._lock:
+                self._recorded[frame.recorded_as] = text
+                self._progress.give(frame.entry, usage)
 
     def _record(self, name: str, text: str, entry: AccountKey | None, usage: Usage, reported: bool) -> None:
         if self._over:

@@ -25,8 +25,8 @@ from runner.engine.jobs import JobExecutor
 from runner.engine.local import LocalStops
 from runner.journal import task_marks
 from runner.providers.redis import step_notes
-from runner.providers.redis.connection import Replicas
 from runner.providers.redis.envelope import DIRECT
+from runner.providers.redis.pipelined import Replicas
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.store import RedisStore
 from runner.providers.redis.workers import Workers
@@ -90,7 +90,7 @@ CREWS["call"] = """
             call.body_leaves()
             call.body_has_left()
             assert call.answered(200, HEAD) and not call.streams
-            call.whole(BODY)
+            call.post(BODY)()
 
     def work(ctx):
         for number in range(10, 10 + MANY):
@@ -107,7 +107,7 @@ CREWS["gathered call"] = (
         "call.headers_leave()", "await asyncio.sleep(0)  # it connects\n            await call.headers_leave_async()"
     )
     .replace("assert call.answered", "await asyncio.sleep(0)  # it is answered\n            assert call.answered")
-    .replace("call.whole(BODY)", "await call.whole_async(BODY)")
+    .replace("call.post(BODY)()", "await call.whole_async(BODY)")
     .replace("for number in range(10, 10 + MANY):\n            ask(number)", "asyncio.run(gather())")
     .replace(
         "def work", "async def gather():\n        await asyncio.gather(*map(ask, range(10, 10 + MANY)))\n\n    def work"
@@ -130,13 +130,13 @@ class Cost(NamedTuple):
 
 
 BUDGETS = {
-    "task": Cost(calls=245, sent=2, trips=2, inside=45, received=887, answered=802),
-    "next task": Cost(calls=217, sent=1, trips=1, inside=26, received=553, answered=343),
-    "next run": Cost(calls=222, sent=1, trips=1, inside=57, received=499, answered=361),
+    "task": Cost(calls=243, sent=2, trips=2, inside=45, received=887, answered=802),
+    "next task": Cost(calls=216, sent=1, trips=1, inside=26, received=553, answered=343),
+    "next run": Cost(calls=220, sent=1, trips=1, inside=57, received=499, answered=361),
     "step": Cost(calls=52, sent=1, trips=1, inside=5, received=307, answered=5),
     "mapped step": Cost(calls=41, sent=0, trips=0, inside=0, received=40, answered=1),
-    "call": Cost(calls=118, sent=1, trips=1, inside=10, received=870, answered=5),
-    "gathered call": Cost(calls=178, sent=0, trips=0, inside=6, received=566, answered=1),  # 30 are of asyncio
+    "call": Cost(calls=112, sent=1, trips=1, inside=10, received=870, answered=5),
+    "gathered call": Cost(calls=163, sent=0, trips=0, inside=6, received=566, answered=1),  # 30 are of asyncio
 }
 MARGIN = 1.0 if sys.version_info[:2] == (3, 11) else 1.1  #: of calls: each Python's library has its own
 

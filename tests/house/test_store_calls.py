@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-PLACE = {"providers/redis/patience.py", "providers/redis/connection.py", "providers/redis/cluster.py"}
+PLACE = {
+    *("providers/redis/patience.py", "providers/redis/connection.py", "providers/redis/pipelined.py"),
+    "providers/redis/cluster.py",
+}
 
 PATIENT = {("providers/redis/store.py", "__init__")}
 """Who makes the clients that wait, and the lines: what performs tasks."""
@@ -68,7 +71,10 @@ def sources(root: Path) -> list[tuple[str, ast.Module]]:
 @functools.cache
 def from_the_place(tree: ast.Module) -> frozenset[str]:
     """Names of ours that a file imports from there."""
-    places = ("runner.providers.redis", "runner.providers.redis.connection", "runner.providers.redis.patience")
+    places = (
+        "runner.providers.redis",
+        *(f"runner.providers.redis.{name}" for name in ("connection", "patience", "pipelined")),
+    )
     found = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module in places]
     return frozenset(alias.name for node in found for alias in node.names)
 

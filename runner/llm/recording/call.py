@@ -2,10 +2,10 @@
 
 import contextlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from runner.core.ledger import STEP, AccountKey, Usage
+from runner.core.ledger import STEP, Usage
 from runner.journal.call_slots import CallSlot
 from runner.journal.journal import Journal
 from runner.journal.steps import Frame
@@ -20,7 +20,8 @@ class Call:
 
     def __init__(self, journal: Journal, frame: Frame, place: CallSlot, recorded: Mapping[str, Any] | None) -> None:
         self._journal, self._cancel_scope, self._frame, self._place = journal, journal.cancel_scope, frame, place
-        self._entry = frame.entry or STEP
+        self.entry = frame.entry or STEP  #: what it is in the account
+        self.watched = journal.watched  #: whether an observer wants it
         self._held: contextlib.AbstractContextManager[None] | None = None
         self._lock = threading.Lock()
         self.recorded = recorded
@@ -36,16 +37,6 @@ class Call:
     def step(self) -> str:
         """The step around it; "" for none."""
         return self._place.prefix.rstrip("/").rpartition("#")[0]
-
-    @property
-    def entry(self) -> AccountKey:
-        """What it is in the account."""
-        return self._entry
-
-    @property
-    def watched(self) -> bool:
-        """Whether an observer wants it."""
-        return self._journal.watched
 
     @property
     def diverged(self) -> bool:
@@ -93,12 +84,17 @@ class Call:
         """From here on its service may have it."""
         if self._noted and not self.has_left:
             self.has_left = True
-            self._journal.mark_sent(self._entry)
+            self._journal.mark_sent(self.entry)
 
     def record(self, text: str, usage: Usage, reported: bool) -> None:
         """It was answered. ``reported``: it is reported on the event bus elsewhere."""
         with self._cancel_scope.write:
             self._journal.keep_result(self._frame, text, usage, reported=reported)
+
+    def post(self, text: str, usage: Usage, reported: bool) -> Callable[[], None]:
+        """The same, but the record is on its way then: what this returns waits until that is acknowledged."""
+        with self._cancel_scope.write:
+            return self._journal.post_result(self._frame, text, usage, reported=reported)
 
     async def record_async(self, text: str, usage: Usage, reported: bool) -> None:
         """The same, together with calls that other coroutines made."""

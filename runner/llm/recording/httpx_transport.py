@@ -24,7 +24,7 @@ def install(library: Any) -> None:
     if getattr(sync.handle_request, "journaled", False):
         return
     stream, async_stream = _streams(library)
-    pieces = _pieces(library)
+    pieces, leaving = _pieces(library), _leaving(library)
 
     def journaled(handle: Any) -> Any:
         def handle_request(self: Any, request: Any) -> Any:
@@ -44,12 +44,18 @@ def install(library: Any) -> None:
                 return answer
             exchange.call.wait()
             with exchange.call:
-                response = handle(self, exchange.outgoing(_both))
+                theirs = request.stream
+                request.stream = leaving(exchange.call, theirs)
+                try:
+                    # It is known by the address that it was meant for, wherever it goes
+                    response = handle(self, redirect_request(library, request, exchange.call.instead))
+                finally:
+                    request.stream = theirs
                 if not exchange.taken(response):
                     return response
                 if exchange.call.streams:
                     return exchange.streamed(stream)
-                return exchange.whole(pieces.of(response))
+                return exchange.whole(pieces)
 
         handle_request.journaled = True  # type: ignore[attr-defined]  # a mark on a function
         return handle_request
@@ -71,7 +77,7 @@ def install(library: Any) -> None:
                 return answer
             await exchange.call.wait_async()
             with exchange.call:
-                response = await handle_async(self, exchange.outgoing(_both_async))
+                response = await handle_async(self, exchange.outgoing_async())
                 if not exchange.taken(response):
                     return response
                 if exchange.call.streams:
@@ -153,6 +159,7 @@ class _Exchange:
     def __init__(self, library: Any, request: Any, call: RecordedCall) -> None:
         self._library, self._request, self.call = library, request, call
         self._response: Any = None
+        self._extensions: Any = None
         self.is_leaving = False  #: its headers have been given to its connection
 
     def recorded(self) -> Any:
@@ -167,11 +174,11 @@ class _Exchange:
             stream=self._library.ByteStream(answer.body),
         )
 
-    def outgoing(self, both: Any) -> Any:
-        """The request as it is sent: it is known by the address that it was meant for, wherever it goes."""
+    def outgoing_async(self) -> Any:
+        """A coroutine's request as it is sent. It is watched on the wire: its note is written together with others'."""
         self._extensions = self._request.extensions
-        theirs, self._is_async = self._extensions.get("trace"), both is _both_async
-        traced = self.trace if theirs is None and not self._is_async else partial(both, self, theirs)
+        theirs = self._extensions.get("trace")
+        traced = partial(_both_async, self, theirs)
         self._request.extensions = self._while_out = {**self._extensions, "trace": traced}
         self._watched_by_others = theirs is not None
         return redirect_request(self._library, self._request, self.call.instead)
@@ -186,14 +193,11 @@ class _Exchange:
         self.is_leaving = True
         return True
 
-    def trace(self, event: str, info: dict[str, Any]) -> None:
-        """What happens on the wire: the call begins when its request goes out, not when it waits for a connection."""
-        if not self.is_leaving:
-            if self.leaves(event, info):
-                self.call.headers_leave()
-        elif event.endswith("send_request_body.started"):
+    def trace(self, event: str) -> None:
+        """What happens on the wire after that."""
+        if event.endswith("send_request_body.started"):
             # A loop takes a piece at once: of one that it could not send in time it may have sent all.
-            self.call.body_leaves(is_buffered=self._is_async)
+            self.call.body_leaves(is_buffered=True)
         elif event.endswith("send_request_body.complete"):
             self.call.body_has_left()
             if not self._watched_by_others:
@@ -203,13 +207,21 @@ class _Exchange:
         """Whether the response says that the call was taken."""
         response.request = self._request
         self._response = response
-        self._request.extensions = self._extensions
+        if self._extensions is not None:
+            self._request.extensions = self._extensions
         return self.call.answered(response.status_code, wire.looked_at(response.headers.raw))
 
-    def whole(self, body: Any) -> Any:
-        """The response, recorded if it can be taken. Its body, which has been read, is still to be read, as it came."""
-        self._response.stream = body
-        self.call.whole(body.text, encoded=True)
+    def whole(self, pieces: Any) -> Any:
+        """The response, recorded if it can be taken. Its body, which has been read, is still to be read, as it came.
+
+        Its reader has its last piece when the record is acknowledged: until then both do what they have to do.
+        """
+        theirs = self._response.stream
+        try:
+            self._response.stream = body = pieces(list(theirs))
+            body.acknowledged = self.call.post(body.text)
+        finally:
+            theirs.close()
         return self._response
 
     async def whole_async(self, body: Any) -> Any:
@@ -230,30 +242,56 @@ class _Exchange:
         )
 
 
-def _both(ours: _Exchange, theirs: Any, event: str, info: dict[str, Any]) -> None:
-    ours.trace(event, info)
-    if theirs is not None:
-        theirs(event, info)
-
-
 async def _both_async(ours: _Exchange, theirs: Any, event: str, info: dict[str, Any]) -> None:
     if not ours.is_leaving and ours.leaves(event, info):
         await ours.call.headers_leave_async()
-    else:
-        ours.trace(event, info)
+    elif ours.is_leaving:
+        ours.trace(event)
     if theirs is not None:
         await theirs(event, info)
+
+
+def _leaving(library: Any) -> Any:
+    """The body of a request that is a call, of a library's own class.
+
+    The call begins when that is asked for, and not when it waits for a connection: its headers have gone out then, and
+    with these alone the server cannot act on it.
+    """
+
+    class Leaving(library.SyncByteStream):  # type: ignore[misc]  # of whichever library
+        def __init__(self, call: RecordedCall, body: Any) -> None:
+            self.call, self.body = call, body
+
+        def __iter__(self) -> Iterator[bytes]:
+            self.call.headers_leave()
+            self.call.body_leaves()
+            yield from self.body
+            self.call.body_has_left()
+
+        def close(self) -> None:
+            self.body.close()
+
+    return Leaving
 
 
 def _pieces(library: Any) -> Any:
     """A body that is read before its reader has it, of a library's own class: it is passed on in the same pieces."""
 
     class Pieces(library.ByteStream):  # type: ignore[misc]  # of whichever library
+        acknowledged: Callable[[], None] | None = None  # waits until that it was read is recorded
+
         def __init__(self, found: list[bytes]) -> None:
             self.found, self.text = found, b"".join(found)
 
         def __iter__(self) -> Iterator[bytes]:
-            yield from self.found
+            yield from self.found[:-1]
+            self.close()
+            yield from self.found[-1:]
+
+        def close(self) -> None:
+            if self.acknowledged is not None:
+                acknowledged, self.acknowledged = self.acknowledged, None
+                acknowledged()
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
             for piece in self.found:
@@ -270,13 +308,6 @@ def _pieces(library: Any) -> Any:
             request.stream = cls([piece async for piece in request.stream])
             body: bytes = request.read()
             return body
-
-        @classmethod
-        def of(cls, response: Any) -> Any:
-            try:
-                return cls(list(response.stream))
-            finally:
-                response.stream.close()
 
         @classmethod
         async def of_async(cls, response: Any) -> Any:

@@ -35,7 +35,7 @@ class RecordedCall:
     def __init__(self, asked: wire.Request, journal: Journal, unattributed: bool) -> None:
         self._asked, self._journal, self.clock = asked, journal, journal.clock
         self._call = Call(journal, *journal.place_call(asked.digest, asked.model, unattributed=unattributed))
-        self.instead: Standin | None = chosen() or named(journal.standin or "")
+        self.instead: Standin | None = chosen() or (named(journal.standin) if journal.standin else None)
         self._unattributed = unattributed
         self._link = Link()
         self._caller = caller.get()
@@ -133,6 +133,25 @@ class RecordedCall:
         else:
             self._observer.failed(UNUSABLE)
 
+    def post(self, body: bytes) -> Callable[[], None]:
+        """The same of one as it came, but its record is on its way when this returns: call what it returns before the
+        answer's reader has all of it."""
+        if "content-encoding" in self._by_name:
+            body, usage = self._decoded(body)
+        else:
+            usage = wire.taken(self._asked, self._by_name, body)
+        if usage is None:
+            self._observer.failed(UNUSABLE)
+            return _nothing
+        acknowledged = self._call.post(self._answered(body, usage), usage, self._observer.reports)
+        fault_points.reached("model answer sent to the store, not acknowledged")
+        return partial(self._acknowledge, usage, acknowledged)
+
+    def _acknowledge(self, usage: Usage, acknowledged: Callable[[], None]) -> None:
+        acknowledged()
+        self._recorded(usage)
+        self._call.check()
+
     async def whole_async(self, body: bytes, *, encoded: bool = False) -> None:
         """The same of a coroutine's call."""
         if encoded and "content-encoding" in self._by_name:
@@ -209,6 +228,10 @@ class RecordedCall:
             self._caller.on_result(CallResult(self._call.entry.model, usage, replayed=False))
         self._observer.ended(usage)
         fault_points.reached("step recorded, task not ended")
+
+
+def _nothing() -> None:
+    """Nothing is recorded."""
 
 
 class Tee:

@@ -14,7 +14,7 @@ from runner.core.errors import BadInput, Conflict, NotFound
 from runner.core.jobs import Claim, Job
 from runner.providers.redis import keys
 from runner.providers.redis.claimed import ClaimedTask
-from runner.providers.redis.connection import PipelinedConnection
+from runner.providers.redis.pipelined import PipelinedConnection
 from runner.providers.redis.protocol import queue_of
 from runner.providers.redis.store import claim
 from runner.providers.redis.workers import Workers

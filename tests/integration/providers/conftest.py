@@ -16,7 +16,7 @@ from runner.client import forking
 from runner.journal.acknowledged import Logs
 from runner.providers.memory import task as memory_task
 from runner.providers.redis import claimed, patience, scripts, step_notes, store
-from runner.providers.redis.connection import PipelinedConnection
+from runner.providers.redis.pipelined import PipelinedConnection
 
 from .observed import TEST_KEY
 

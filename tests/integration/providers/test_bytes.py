@@ -18,8 +18,8 @@ from runner.core.output import dump, pack_output, unpack_output
 from runner.core.plan import Plan, PlannedTask
 from runner.providers.records import NewRun
 from runner.providers.redis import keys, stream
-from runner.providers.redis.connection import PipelinedConnection
 from runner.providers.redis.envelope import DIRECT
+from runner.providers.redis.pipelined import PipelinedConnection
 from runner.providers.redis.protocol import queue_of
 
 from .driver import Driver, plan_of

@@ -7,7 +7,7 @@ import pytest
 from redis import Redis
 
 from runner.core.errors import Interrupted
-from runner.core.ledger import STEP, AccountKey
+from runner.core.ledger import NO_TOKENS, STEP, AccountKey
 from runner.journal.recorder import BegunStep, DoneStep
 from runner.providers.redis import keys
 
@@ -107,7 +107,13 @@ class Doomed(Scene):
                     self.under_way[name] = kind
         elif what < 0.85:
             name = self._chance.choice(names)
-            self.task.record_step(name, "1", replayed=0, entry=self.under_way[name])
+            kind = self.under_way[name]
+            if self._chance.random() < 0.5:
+                self.task.record_step(name, "1", replayed=0, entry=kind)
+            else:  # its acknowledgement is waited for now, or by what is written next
+                settle = self.task.post_step(name, "1", replayed=0, entry=kind, usage=NO_TOKENS, reported=True)
+                if self._chance.random() < 0.5:
+                    settle()
             del self.under_way[name]
         elif what < 0.92:
             self.task.record_steps([DoneStep(name, "1", self.under_way[name]) for name in names], replayed=0)

@@ -13,8 +13,9 @@ import pytest
 from redis.exceptions import RedisError
 
 from runner.providers.redis import keys, patience
-from runner.providers.redis.connection import PipelinedConnection, connect, patient, refusing
+from runner.providers.redis.connection import connect, patient, refusing
 from runner.providers.redis.patience import NotNow
+from runner.providers.redis.pipelined import PipelinedConnection
 from runner.providers.redis.rate_limit import RunPace
 from runner.testing import RedisServer
 

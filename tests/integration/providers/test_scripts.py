@@ -16,8 +16,8 @@ from runner.core.output import dump
 from runner.core.settings import MAX_HANDOVERS
 from runner.providers.records import HeldClaim
 from runner.providers.redis import claimed, scripts, step_notes, store
-from runner.providers.redis.connection import PipelinedConnection
 from runner.providers.redis.keys import TEMPLATES
+from runner.providers.redis.pipelined import PipelinedConnection
 from runner.providers.redis.rate_limit import RunPace
 
 from .conftest import LossyLine

@@ -15,7 +15,7 @@ from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.journal import Journal
 from runner.journal.steps import Frame, current_step
 from runner.providers.redis.claimed import ClaimedTask
-from runner.providers.redis.connection import Replicas
+from runner.providers.redis.pipelined import Replicas
 from runner.providers.redis.shared_connection import SharedConnection
 from runner.testing import eventually
 

@@ -9,8 +9,8 @@ from runner.core.jobs import Job
 from runner.providers.records import Position
 from runner.providers.redis import forks
 from runner.providers.redis.batches import Batches
-from runner.providers.redis.connection import Replicas
 from runner.providers.redis.envelope import DIRECT
+from runner.providers.redis.pipelined import Replicas
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.store import RedisStore
 from runner.testing import RedisServer, StoreConformance

@@ -44,6 +44,7 @@ ELSEWHERE = {
         "model call noted, not sent",
         "model call sent, not answered",
         "model answered, not recorded",
+        "model answer sent to the store, not acknowledged",
         "steps gathered, not written",
         "steps written, not told",
     ),  # test_model_calls.py

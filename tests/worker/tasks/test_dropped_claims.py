@@ -9,7 +9,7 @@ from runner.client import Client
 from runner.core.jobs import Claim, Job
 from runner.journal.task_marks import Performed, digest, page, performed, performs
 from runner.providers.redis import store
-from runner.providers.redis.connection import PipelinedConnection
+from runner.providers.redis.pipelined import PipelinedConnection
 from runner.providers.redis.workers import Workers
 
 ONE_TASK = 'crew = Crew(tasks=[Task(name="{name}", run=steps("{name}", 3, 0, held_at={held}))])'

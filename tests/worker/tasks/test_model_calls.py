@@ -282,6 +282,7 @@ def test_a_kill_at_every_call_costs_that_call(
         ("prefork", "model call noted, not sent", 0),
         ("prefork", "model call sent, not answered", 1),
         ("threads", "model answered, not recorded", 1),
+        ("prefork", "model answer sent to the store, not acknowledged", 0),
         ("threads", "step recorded, task not ended", 0),
     ],
 )
