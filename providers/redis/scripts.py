@@ -119,7 +119,8 @@ class PackedScript:
     def __call__(self, client: Executor, *rest: str | int) -> Any:
         """Run it with the other slots, in their order: as `LuaScript` does."""
         try:
-            return client.execute_command(self.packed(*rest))
+            packed: bytes = hiredis.pack_command(rest)  # type: ignore[arg-type]  # as `packed`, which would be a call
+            return client.execute_command(self._head + packed[self._skipped :])
         except NoScriptError:
             return client.execute_command("EVAL", self.script.text, len(self.script.keys), *self.first, *rest)
 

@@ -133,10 +133,10 @@ BUDGETS = {
     "task": Cost(calls=243, sent=2, trips=2, inside=45, received=887, answered=802),
     "next task": Cost(calls=216, sent=1, trips=1, inside=26, received=553, answered=343),
     "next run": Cost(calls=220, sent=1, trips=1, inside=57, received=499, answered=361),
-    "step": Cost(calls=52, sent=1, trips=1, inside=5, received=307, answered=5),
+    "step": Cost(calls=51, sent=1, trips=1, inside=5, received=307, answered=5),
     "mapped step": Cost(calls=41, sent=0, trips=0, inside=0, received=40, answered=1),
-    "call": Cost(calls=112, sent=1, trips=1, inside=10, received=870, answered=5),
-    "gathered call": Cost(calls=163, sent=0, trips=0, inside=6, received=566, answered=1),  # 30 are of asyncio
+    "call": Cost(calls=108, sent=1, trips=1, inside=10, received=870, answered=5),
+    "gathered call": Cost(calls=160, sent=0, trips=0, inside=6, received=566, answered=1),  # 30 are of asyncio
 }
 MARGIN = 1.0 if sys.version_info[:2] == (3, 11) else 1.1  #: of calls: each Python's library has its own
 

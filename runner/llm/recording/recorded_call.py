@@ -68,7 +68,8 @@ class RecordedCall:
             self._call, self._caller, self._call.entry.model, unattributed=self._unattributed
         )
         self._call.open()
-        self._observer.began()
+        if self._observer.reports:
+            self._observer.began()
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if error is not None:
@@ -76,7 +77,7 @@ class RecordedCall:
         if not self._is_streamed:
             self._call.close()
         if error is None and not self._is_streamed:
-            self._call.check()
+            self._journal.cancel_scope.check()
 
     # -- on the wire
 
@@ -150,7 +151,7 @@ class RecordedCall:
     def _acknowledge(self, usage: Usage, acknowledged: Callable[[], None]) -> None:
         acknowledged()
         self._recorded(usage)
-        self._call.check()
+        self._journal.cancel_scope.check()
 
     async def whole_async(self, body: bytes, *, encoded: bool = False) -> None:
         """The same of a coroutine's call."""
@@ -226,7 +227,8 @@ class RecordedCall:
     def _recorded(self, usage: Usage) -> None:
         if self._caller.on_result is not None:
             self._caller.on_result(CallResult(self._call.entry.model, usage, replayed=False))
-        self._observer.ended(usage)
+        if self._observer.reports:
+            self._observer.ended(usage)
         fault_points.reached("step recorded, task not ended")
 
 
