@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -18,6 +19,9 @@ from runner.core.errors import StoreUnreachable, UsageError
 
 #: What the keeper and the server get of the environment: neither needs the user's keys, and both outlive the caller.
 _ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+
+FULL = 2.0  #: seconds to wait for a server whose disk has no room for what it writes as it starts
+LEAST = 4096  #: bytes on a disk that is not full
 
 
 class Membership:
@@ -109,7 +113,7 @@ def _count(place: StateDir, deadline: float) -> int:
 def _ensure(place: StateDir, deadline: float) -> None:
     """Wait until a keeper is alive, says that its server is ready, and the server answers."""
     started = False
-    pause = 0.002
+    pause, begun = 0.002, time.monotonic()
     while True:
         with _held(place.state / "boot.lock", deadline, place):
             if not _has_keeper(place):
@@ -121,6 +125,9 @@ def _ensure(place: StateDir, deadline: float) -> None:
         # The keeper's word comes first: a server whose keeper was killed may answer once more while it goes.
         if _keepers_word(place) == keeper.READY and place.trusts_socket_folder() and keeper.answers(place.socket):
             return
+        if time.monotonic() > min(deadline, begun + FULL) and shutil.disk_usage(place.state).free < LEAST:
+            full = f"there is no room on the disk of {place.state}"
+            raise StoreUnreachable(f"the embedded server cannot start: {full}. Make room; or {WAYS_OUT}")
         if time.monotonic() > deadline:
             loading = keeper.ask(place.socket, b"PING").startswith(b"-LOADING")
             what = "is still loading its data: try again" if loading else "does not answer"

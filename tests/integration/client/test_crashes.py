@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from runner.client.embedded import join, keeper
+from runner.client.embedded import join, keeper, membership
+from runner.core.errors import StoreUnreachable
 
 
 def test_a_killed_server_is_started_again(state):
@@ -194,3 +195,12 @@ def test_chaos_loses_no_acknowledged_write(state, monkeypatch):
             assert len(numbers) > 50
     assert kills >= 5
     assert most <= 1
+
+
+def test_a_disk_without_room_is_named_soon(new_state, monkeypatch):
+    """A server that finds none says so in its log, for which there is no room either."""
+    state = new_state("full")
+    monkeypatch.setattr(membership, "LEAST", 2**62)
+    monkeypatch.setattr(keeper, "answers", lambda _: False)
+    with pytest.raises(StoreUnreachable, match=r"there is no room on the disk of .*/full"):
+        join(state.path)
