@@ -13,6 +13,8 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
+from runner.events.lock import ForkSafeLock
+
 _names: set[str] = set()
 
 
@@ -38,8 +40,9 @@ class _Deferring(Loader):
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
-        self._lock = threading.RLock()
-        self._runs = self._has_run = False
+        self._lock = ForkSafeLock()
+        self._runs_in = 0  # the thread that runs it, which no forked process has
+        self._has_run = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
@@ -66,11 +69,11 @@ class _Deferring(Loader):
 
     def _run(self, module: ModuleType) -> None:
         """Once; again after an error, as another import would."""
-        if self._has_run or self._runs:
+        if self._has_run or self._runs_in == threading.get_ident():
             return
-        self._runs = True
+        self._runs_in = threading.get_ident()
         try:
             self._loader.exec_module(module)
             self._has_run = True
         finally:
-            self._runs = False
+            self._runs_in = 0

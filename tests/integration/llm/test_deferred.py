@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -78,3 +79,47 @@ threads = [threading.Thread(target=look) for _ in range(8)]
 print(json.dumps(len(found)))
 """
     assert told(FIRST + code) == 8
+
+
+def test_a_process_that_is_forked_while_a_thread_looks_one_up_can_do_so_itself(tmp_path: Path) -> None:
+    package = tmp_path / "slow_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("import builtins\nbuiltins.meanwhile()\nvalue = 1\n")
+    code = f"""
+import builtins, json, os, sys, threading
+from runner.llm.clients import deferred
+sys.path.insert(0, {str(tmp_path)!r})
+deferred.defer("slow_package")
+import slow_package
+
+begun, forked = threading.Event(), threading.Event()
+builtins.meanwhile = lambda: (begun.set(), forked.wait(60))
+thread = threading.Thread(target=lambda: slow_package.value)
+thread.start()
+begun.wait(60)
+if (pid := os.fork()) == 0:
+    builtins.meanwhile = int
+    os._exit(0 if slow_package.value == 1 else 1)
+ended = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+forked.set()
+thread.join()
+print(json.dumps([ended, slow_package.value]))
+"""
+    assert told(code) == [0, 1]
+
+
+def test_one_whose_code_fails_is_tried_again(tmp_path: Path) -> None:
+    (tmp_path / "failing.py").write_text("import builtins\nbuiltins.tried.append(1)\nvalue = 1 / (len(tried) - 1)\n")
+    code = f"""
+import builtins, json, sys
+from runner.llm.clients import deferred
+sys.path.insert(0, {str(tmp_path)!r})
+builtins.tried = []
+deferred.defer("failing")
+import failing
+try:
+    failing.value
+except ZeroDivisionError:
+    print(json.dumps([failing.value, len(tried)]))
+"""
+    assert told(code) == [1.0, 2]
