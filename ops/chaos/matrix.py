@@ -26,11 +26,12 @@ from typing import Any
 from matrix_agents import ROWS as AGENTS
 from matrix_clients import CLIENTS
 from matrix_mcp import SERVED
+from matrix_rpc import RPC, RPC_CLIENTS
 
 from runner.bundles.building import uv
 
 REPOSITORY = Path(__file__).parents[2]
-ROWS = {**AGENTS, **CLIENTS, **SERVED}
+ROWS = {**AGENTS, **CLIENTS, **SERVED, **RPC}
 PLACES = {
     "main": [
         "pydantic-ai-slim[openai,anthropic,google]", "openai-agents", "langchain", "langchain-openai", "langgraph",
@@ -46,6 +47,7 @@ PLACES = {
     "strands": ["strands-agents[openai,gemini]"],
     "msaf": ["agent-framework-core", "agent-framework-openai"],
     "crewai": ["crewai"],
+    "rpc": ["xai-sdk", "pydantic-ai-slim[xai]", "google-ai-generativelanguage"],
     "mcp1": ["langchain", "langchain-openai", "langchain-mcp-adapters", "autogen-agentchat", "autogen-ext[openai,mcp]"],
 }  # fmt: skip
 """What each environment has besides this product."""
@@ -161,12 +163,14 @@ def killed(
     from importlib.metadata import version
 
     from matrix_models import Models
+    from matrix_rpc import RpcModels
 
     from runner.client import Client
     from runner.testing import Fleet, RedisServer
 
     row = ROWS[name]
-    with tempfile.TemporaryDirectory() as made, Models(batches, row.last) as models:
+    server_of = RpcModels if name in RPC else Models
+    with tempfile.TemporaryDirectory() as made, server_of(batches, row.last) as models:
         file = written(Path(made) / "alone", row, models.root, kills=False)
         ran = subprocess.run([sys.executable, file], capture_output=True, text=True, check=False, timeout=300)
         if ran.returncode:
@@ -201,7 +205,11 @@ def killed(
             models.asked = lambda count: kill("in flight") if count == 0 else None
             models.midway = lambda count: kill("midway") if midway and count == 1 else None
             try:
-                result = Client(server.url).submit(f"{file}:main()" if name in CLIENTS else file, {}).wait(600)
+                result = (
+                    Client(server.url)
+                    .submit(f"{file}:main()" if name in CLIENTS or name in RPC_CLIENTS else file, {})
+                    .wait(600)
+                )
             finally:
                 done.set()
                 starting.join()

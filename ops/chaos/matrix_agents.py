@@ -7,7 +7,7 @@ Each row is one way of asking it. ``@URL@`` and ``@ROOT@`` are where its model i
 from matrix_program import DIG, LOOK, LOOK_ASYNC, Row
 
 
-def _rows(name: str, place: str, package: str, code: str, ways: dict[str, str], last: str = "") -> dict[str, Row]:
+def rows(name: str, place: str, package: str, code: str, ways: dict[str, str], last: str = "") -> dict[str, Row]:
     found = {}
     for way, main in ways.items():
         look = LOOK_ASYNC if "await" in main and "# sync tool" not in main else LOOK
@@ -17,7 +17,7 @@ def _rows(name: str, place: str, package: str, code: str, ways: dict[str, str], 
     return found
 
 
-_PYDANTIC_AI = """
+PYDANTIC_AI = """
 from pydantic_ai import Agent
 @MODEL@
 
@@ -49,7 +49,7 @@ from pydantic_ai.providers.google import GoogleProvider
 model = GoogleModel("gemini-2.5-flash", provider=GoogleProvider(base_url="@ROOT@", api_key="sk-secret"))
 """,
 }
-_PYDANTIC_WAYS = {
+PYDANTIC_WAYS = {
     "sync": 'print(agent.run_sync("Dig.").output)',
     "async": """
 async def main():
@@ -385,35 +385,35 @@ crew = Crew(agents=[digger], tasks=[task])
 
 ROWS: dict[str, Row] = {}
 for _more, _model in _PYDANTIC_MODELS.items():
-    _code = _PYDANTIC_AI.replace("@MODEL@", _model.strip())
-    ROWS |= _rows(f"pydantic-ai{_more}", "main", "pydantic-ai-slim", _code, _PYDANTIC_WAYS)
+    _code = PYDANTIC_AI.replace("@MODEL@", _model.strip())
+    ROWS |= rows(f"pydantic-ai{_more}", "main", "pydantic-ai-slim", _code, PYDANTIC_WAYS)
 for _more, _model in {" responses": "OpenAIResponsesModel", " chat": "OpenAIChatCompletionsModel"}.items():
     _code = _OPENAI_AGENTS.replace("@MODEL@", _model)
-    ROWS |= _rows(f"OpenAI Agents{_more}", "main", "openai-agents", _code, _OPENAI_AGENTS_WAYS)
-ROWS |= _rows(
+    ROWS |= rows(f"OpenAI Agents{_more}", "main", "openai-agents", _code, _OPENAI_AGENTS_WAYS)
+ROWS |= rows(
     "LangChain", "main", "langchain", _LANGCHAIN.replace("@MODEL@", _LANGCHAIN_OPENAI.strip()), _LANGCHAIN_WAYS
 )
 for _way, _main in _LANGCHAIN_WAYS.items():
-    ROWS |= _rows("LangGraph", "main", "langgraph", _LANGGRAPH_ASYNC if "async" in _way else _LANGGRAPH, {_way: _main})
+    ROWS |= rows("LangGraph", "main", "langgraph", _LANGGRAPH_ASYNC if "async" in _way else _LANGGRAPH, {_way: _main})
 for _more, _model in ADK_MODELS.items():
-    ROWS |= _rows(f"Google ADK{_more}", "google-adk", "google-adk", ADK.replace("@MODEL@", _model.strip()), _ADK_WAYS)
+    ROWS |= rows(f"Google ADK{_more}", "google-adk", "google-adk", ADK.replace("@MODEL@", _model.strip()), _ADK_WAYS)
 for _way, _main in _SMOLAGENTS_WAYS.items():
     _code = _SMOLAGENTS.replace("@KIND@", "ToolCallingAgent")
     _code = _code.replace("@MORE@", ", stream_outputs=True" if _way == "streamed" else "")
-    ROWS |= _rows("smolagents", "smolagents", "smolagents", _code, {_way: _main}, "final_answer")
-ROWS |= _rows("Agno", "agno", "agno", _AGNO.replace("@MODEL@", "OpenAIChat"), _AGNO_WAYS)
-ROWS |= _rows("Agno responses", "agno", "agno", _AGNO.replace("@MODEL@", "OpenAIResponses"), _AGNO_WAYS)
+    ROWS |= rows("smolagents", "smolagents", "smolagents", _code, {_way: _main}, "final_answer")
+ROWS |= rows("Agno", "agno", "agno", _AGNO.replace("@MODEL@", "OpenAIChat"), _AGNO_WAYS)
+ROWS |= rows("Agno responses", "agno", "agno", _AGNO.replace("@MODEL@", "OpenAIResponses"), _AGNO_WAYS)
 for _way, _main in _LLAMA_WAYS.items():
     _code = _LLAMA.replace("@KIND@", "FunctionAgent").replace("@STREAMS@", str(_way == "streamed"))
-    ROWS |= _rows("LlamaIndex", "llama-index", "llama-index-core", _code, {_way: _main})
+    ROWS |= rows("LlamaIndex", "llama-index", "llama-index-core", _code, {_way: _main})
 for _way, _main in _AUTOGEN_WAYS.items():
     _code = _AUTOGEN.replace("@STREAMS@", str(_way == "streamed"))
-    ROWS |= _rows("AutoGen", "autogen", "autogen-agentchat", _code, {_way: _main})
-ROWS |= _rows("Microsoft Agent Framework", "msaf", "agent-framework-core", _MICROSOFT, _MICROSOFT_WAYS)
+    ROWS |= rows("AutoGen", "autogen", "autogen-agentchat", _code, {_way: _main})
+ROWS |= rows("Microsoft Agent Framework", "msaf", "agent-framework-core", _MICROSOFT, _MICROSOFT_WAYS)
 for _more, _model in _STRANDS_MODELS.items():
-    ROWS |= _rows(
+    ROWS |= rows(
         f"Strands{_more}", "strands", "strands-agents", _STRANDS.replace("@MODEL@", _model.strip()), _STRANDS_WAYS
     )
 for _way in ("sync", "streamed"):
     _code = _CREWAI.replace("@STREAMS@", str(_way == "streamed"))
-    ROWS |= _rows("CrewAI", "crewai", "crewai", _code, {_way: "print(crew.kickoff().raw)"})
+    ROWS |= rows("CrewAI", "crewai", "crewai", _code, {_way: "print(crew.kickoff().raw)"})

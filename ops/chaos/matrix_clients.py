@@ -2,7 +2,7 @@
 
 from matrix_program import DIG, Row
 
-_LOOK = """
+DURABLE_LOOK = """
 import json
 
 from runner import durable
@@ -332,21 +332,21 @@ if __name__ == "__main__":
 CLIENTS: dict[str, Row] = {}
 for _name, (_package, _head, _ask) in _ASKS.items():
     _awaits = "async def" in _ask
-    _code = DIG + _LOOK.replace("@HEAD@", _head) + _JOIN + _ask + _OPENAI_LOOP
+    _code = DIG + DURABLE_LOOK.replace("@HEAD@", _head) + _JOIN + _ask + _OPENAI_LOOP
     _code = _code.replace("@DEF@", "async def " if _awaits else "def ").replace("@AWAIT@", "await " if _awaits else "")
     _code = _code.replace("@MAIN@", "asyncio.run(main())" if _awaits else "main()")
     CLIENTS[_name] = Row("main", _package, _code)
 for _way, (_kind, _ask) in _ANTHROPIC_WAYS.items():
     _awaits = "async" in _way
     _head = f'from anthropic import {_kind}\nclient = {_kind}(base_url="@ROOT@", api_key="sk-secret")'
-    _code = DIG + _LOOK.replace("@HEAD@", _head) + _ANTHROPIC.replace("@ASK@", _ask)
+    _code = DIG + DURABLE_LOOK.replace("@HEAD@", _head) + _ANTHROPIC.replace("@ASK@", _ask)
     _code = _code.replace("@DEF@", "async def " if _awaits else "def ")
     CLIENTS[f"Anthropic, {_way}"] = Row(
         "main", "anthropic", _code.replace("@MAIN@", "asyncio.run(main())" if _awaits else "main()")
     )
 for _way, _main in _GENAI_WAYS.items():
     _call = "asyncio.run(main())" if "async def" in _main else "main()"
-    _look = DIG + _LOOK.replace("@HEAD@", "").replace("def look(i):", 'def look(i: int) -> str:\n    "Looks."')
+    _look = DIG + DURABLE_LOOK.replace("@HEAD@", "").replace("def look(i):", 'def look(i: int) -> str:\n    "Looks."')
     CLIENTS[f"google-genai, {_way}"] = Row(
         "main", "google-genai", _look + _GENAI + _main + f'\n\nif __name__ == "__main__":\n    {_call}\n'
     )
@@ -355,5 +355,5 @@ for _way, _ask in {
     "streamed": 'streamed(client.converse_stream(**asked)["stream"])',
 }.items():
     CLIENTS[f"boto3 Bedrock, {_way}"] = Row(
-        "main", "boto3", DIG + _LOOK.replace("@HEAD@", "") + _BEDROCK.replace("@ASK@", _ask)
+        "main", "boto3", DIG + DURABLE_LOOK.replace("@HEAD@", "") + _BEDROCK.replace("@ASK@", _ask)
     )

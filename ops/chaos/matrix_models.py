@@ -42,9 +42,11 @@ MADE_UP = re.compile(rb'"(?:pyd_ai_[0-9a-f]{32}|tooluse_[\w-]{22})"')
 """The ids of pydantic-ai and Strands for uses of tools that Google's answers give none."""
 
 
-class Models:
-    """The server. ``asked``, ``midway`` and ``answered`` are called with how often a request came before: when it
-    comes, when half of its answer has left, and when all of it has."""
+class Asked:
+    """What a server is asked. ``asked``, ``midway`` and ``answered`` are called with how often a request came before:
+    when it comes, when half of its answer has left, and when all of it has."""
+
+    root = ""  #: where it is
 
     def __init__(self, batches: tuple[int, ...], last: str = "") -> None:
         self.batches, self.last = batches, last
@@ -53,9 +55,6 @@ class Models:
         self.answered: Callable[[int], object] = lambda _: None
         self.bodies: Counter[bytes] = Counter()
         self._lock = threading.Lock()
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"models": self}))
-        self._http.daemon_threads = True
-        self.root = f"http://127.0.0.1:{self._http.server_address[1]}"
 
     def take(self, path: str, raw: bytes) -> int:
         """A request came. Gives how often these bytes came before, whatever ids a client made up at random."""
@@ -70,6 +69,16 @@ class Models:
         with self._lock:
             found, self.bodies = self.bodies, Counter()
         return found
+
+
+class Models(Asked):
+    """A server that speaks HTTP."""
+
+    def __init__(self, batches: tuple[int, ...], last: str = "") -> None:
+        super().__init__(batches, last)
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"models": self}))
+        self._http.daemon_threads = True
+        self.root = f"http://127.0.0.1:{self._http.server_address[1]}"
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True).start()

@@ -107,15 +107,15 @@ class RecordedCall:
         self._by_name = {name.lower(): value for name, value in self._headers}
         if 200 <= status < 300:
             return True
-        self.reject(status)
+        self.reject(f"HTTP {status}")
         return False
 
-    def reject(self, status: int) -> None:
+    def reject(self, why: str) -> None:
         """It was not taken."""
         self._has_ended = True
         self._call.drop()
         self._link.break_off()
-        self._observer.failed(f"HTTP {status}")
+        self._observer.failed(why)
 
     @property
     def streams(self) -> bool:
@@ -188,7 +188,7 @@ class RecordedCall:
         ends, all_said = (None, None) if self._is_kept_encoded else (asked.ends, asked.all_said)
         return Tee(wire.Tape(ends, framed=wire.is_framed(self._by_name, version), all_said=all_said), self, decode)
 
-    def broke(self, error: BaseException) -> None:
+    def broke(self, error: BaseException, why: str = "") -> None:
         """It raised. What its service has all of is in doubt; a stop leaves in doubt whatever has left."""
         if self._has_ended:
             return
@@ -196,7 +196,7 @@ class RecordedCall:
         if not self._call.has_left or (isinstance(error, Exception) and not self._has_left_whole):
             self._call.drop()
         self._link.break_off()
-        self._observer.failed(type(error).__name__)
+        self._observer.failed(why or type(error).__name__)
 
     def close(self) -> None:
         """Nothing more comes of it."""
@@ -241,12 +241,12 @@ class Tee:
 
     def __init__(self, tape: wire.Tape, call: RecordedCall, decode: Callable[[bytes], bytes]) -> None:
         self._tape, self._call, self._decode = tape, call, decode
-        self._is_over = False
+        self.is_over = False  #: it is recorded, or broke off
 
     @property
     def has_said_all(self) -> bool:
         """Whether its reader may stop here: what is left is to be taken before it gets this piece."""
-        return self._tape.has_said_all and not self._is_over
+        return self._tape.has_said_all and not self.is_over
 
     def passed(self, piece: bytes) -> None:
         """A piece of it is about to be given to its reader."""
@@ -255,26 +255,26 @@ class Tee:
         except ValueError:  # it is its reader's to say so, if it decodes it
             self.broke(_LeftOff("it cannot be decoded"))
             return
-        if self._tape.take(piece) and not self._is_over:
+        if self._tape.take(piece) and not self.is_over:
             self._complete()
         elif self._tape.broken:
             self.broke(_LeftOff("its service reports an error"))
 
     def ended(self) -> None:
         """There is no more."""
-        if self._tape.ended() and not self._is_over:
+        if self._tape.ended() and not self.is_over:
             self._complete()
         else:
             self.broke(_LeftOff("its end is missing"))
 
     def _complete(self) -> None:
-        self._is_over = True
+        self.is_over = True
         self._call.streamed(self._tape.body)
 
     def broke(self, error: BaseException) -> None:
         """Reading it raised."""
-        if not self._is_over:
-            self._is_over = True
+        if not self.is_over:
+            self.is_over = True
             self._call.broke(error)
             self._call.close()
 

@@ -1,7 +1,8 @@
 """Counts calls of models that go past the journal in a task: by host and path, with no key and no question.
 
-What leaves by the standard library's own HTTP client, by curl, by gRPC, or by WebSocket is made again when its task
-restarts, and is in no account. Each call is noted among the run's events before it leaves, so a kill hides none.
+What leaves by the standard library's own HTTP client, by curl, by WebSocket, or by gRPC as a stream of requests is made
+again when its task restarts, and is in no account. Each call is noted among the run's events before it leaves, so a
+kill hides none.
 """
 
 import re
@@ -19,20 +20,6 @@ def may_be(method: str, url: str) -> bool:
     return bool(is_here) and wire.may_be(method, urlsplit(url).path, lambda: url)
 
 
-_METHODS = re.compile(
-    r"/(?:Stream|Batch|ServerStreaming|Bidi)?(?:GenerateContent|GenerateText|GenerateMessage|EmbedContents?|EmbedText|Embed"
-    r"|Predict|RawPredict|GetCompletion|GetCompletionChunk|SampleText|GenerateImage|ModelInfer|ModelStreamInfer)$"
-)
-"""The methods by which models are asked: Google's, xAI's, Triton's."""
-
-
-def look_at_rpc(host: str, method: str) -> None:
-    """Count a call by gRPC, if its method is one of a model, or a parser or a setting says that it is."""
-    url = f"https://{host.rpartition('/')[2]}{method}"
-    if _METHODS.search(method) or any(parser.may_be("POST", url) for parser in parsers()):
-        _count(url)
-
-
 _SOCKETS = re.compile(r"/(?:realtime|responses|[\w.]*BidiGenerateContent)$")
 """Where models are asked by WebSocket: OpenAI's, Azure's, Google's."""
 
@@ -40,7 +27,7 @@ _SOCKETS = re.compile(r"/(?:realtime|responses|[\w.]*BidiGenerateContent)$")
 def look_at_socket(url: str) -> None:
     """Count a connection by WebSocket, if it leads to a model."""
     if _SOCKETS.search(urlsplit(url).path) or any(parser.may_be("GET", url) for parser in parsers()):
-        _count(url)
+        count(url)
 
 
 def look_at(method: str, url: str, body: bytes | None) -> None:
@@ -49,10 +36,11 @@ def look_at(method: str, url: str, body: bytes | None) -> None:
     ``body`` is None where it is only known as it goes out: then its path says what it is.
     """
     if may_be(method, url) and (body is None or wire.request(method, url, body, lambda _: False) is not None):
-        _count(url)
+        count(url)
 
 
-def _count(url: str) -> None:
+def count(url: str) -> None:
+    """Count a call that is about to leave, if it is made in a task."""
     parts = urlsplit(url)
     where = f"{parts.netloc.rpartition('@')[2]}{parts.path}"
     if forks.task:

@@ -107,7 +107,7 @@ def _added(method: str, url: str, body: bytes, recorded: Callable[[str], bool]) 
             last = parser.last_line(url)
             ends = re.compile(last, re.MULTILINE) if last else None
             name = partial(str, model[:200])
-            return Request(_digest(method, _place(url)[0], body, recorded), name, ends, usage=parser.usage)
+            return Request(digest(method, url, body, recorded), name, ends, usage=parser.usage)
     return None
 
 
@@ -115,11 +115,11 @@ def _known(method: str, url: str, body: bytes, recorded: Callable[[str], bool]) 
     plain, known, named, ends, chat, all_said = _place(url)
     if method != "POST" or not known:
         return None
-    digest = _digest(method, plain, body, recorded)
-    if recorded(digest):
-        return Request(digest, lambda: _model(body, named) or "", ends, chat, all_said=all_said)
+    found = _digest(method, plain, body, recorded)
+    if recorded(found):
+        return Request(found, lambda: _model(body, named) or "", ends, chat, all_said=all_said)
     model = _model(body, named)
-    return Request(digest, partial(str, model), ends, chat, all_said=all_said) if model is not None else None
+    return Request(found, partial(str, model), ends, chat, all_said=all_said) if model is not None else None
 
 
 def _model(body: bytes, named: str | None) -> str | None:
@@ -150,6 +150,11 @@ def _digest(method: str, plain: bytes, body: bytes, recorded: Callable[[str], bo
     said = comparable(body) if b" at 0x" in body else body
     digest, alike = _hash(method, plain, said), links.numbered(said)
     return digest if alike is said or recorded(digest) else _hash(method, plain, alike)
+
+
+def digest(method: str, url: str, body: bytes, recorded: Callable[[str], bool]) -> str:
+    """The hash by which a request is known."""
+    return _digest(method, _place(url)[0], body, recorded)
 
 
 def _hash(method: str, plain: bytes, body: bytes) -> str:
@@ -253,7 +258,7 @@ def taken(asked: Request, headers: Mapping[str, str], body: bytes) -> Usage | No
         return None
     if asked.chat and not (isinstance(data, dict) and data.get("choices")):
         return None
-    return (asked.usage and asked.usage(body)) or _of_chat(data) or _usage([data])
+    return (asked.usage and asked.usage(body)) or _of_chat(data) or highest([data])
 
 
 def spent(asked: Request, body: bytes) -> Usage:
@@ -321,16 +326,16 @@ _SPENT = re.compile(rb'"usage|eval_count|"tokens"')
 def usage_of(body: bytes) -> Usage:
     """The tokens that an answer says it took; zeros where it does not say."""
     if event_stream.is_one(body):
-        return _usage(event_stream.events_of(body))
+        return highest(event_stream.events_of(body))
     try:
-        return _usage([read(body)])
+        return highest([read(body)])
     except ValueError:
         lines = [line.removeprefix(b"data:").strip() for line in body.split(b"\n") if _SPENT.search(line)]
-    return _usage(_read(line) for line in lines)
+    return highest(_read(line) for line in lines)
 
 
 def _of_chat(data: Any) -> Usage | None:
-    """The tokens of an answer in OpenAI's form without details, as most are: `_usage` finds the same in ten times as
+    """The tokens of an answer in OpenAI's form without details, as most are: `highest` finds the same in ten times as
     long. None for any other."""
     counts = data.get("usage") if isinstance(data, dict) and not _MORE & data.keys() else None
     if not isinstance(counts, dict) or not counts.keys() <= _OF_CHAT:
@@ -351,8 +356,8 @@ def _read(line: bytes) -> Any:
         return None
 
 
-def _usage(events: Iterable[Any]) -> Usage:
-    """The highest count reported: services count up during a stream."""
+def highest(events: Iterable[Any]) -> Usage:
+    """The highest count that what a service told reports: services count up during a stream."""
     found = NO_TOKENS
     for one in events:
         for data in (one, one.get("message"), one.get("response")) if isinstance(one, dict) else ():
@@ -398,7 +403,7 @@ _DETAILS = (
 )
 _DETAILS_OF_CHAT = ("prompt_tokens_details", "completion_tokens_details")
 _OF_CHAT = frozenset({"prompt_tokens", "completion_tokens", "total_tokens", *_DETAILS_OF_CHAT})
-_MORE = frozenset({"message", "response"})  #: where `_usage` looks, too
+_MORE = frozenset({"message", "response"})  #: where `highest` looks, too
 _NO_COUNT = 2**50  #: what is as much is no count of tokens, and their sum would be more than the store can add to
 _NO_COUNTS: defaultdict[str, int] = defaultdict(int)  #: most answers say nothing of these
 

@@ -1,0 +1,149 @@
+"""One call of a model by gRPC on its way through a stub, sync or awaited."""
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from runner.core.errors import RunnerError
+from runner.journal.enclosing import current_journal
+from runner.journal.journal import Journal
+from runner.llm.recording import rpc, unrecorded, wire
+from runner.llm.recording.forked import forks
+from runner.llm.recording.recorded_call import RecordedCall
+
+_OK = 200  #: that of HTTP, with which gRPC answers whatever its own status says
+_FRAMED = b"HTTP/2"
+
+
+class Failure(NamedTuple):
+    """The status of a call that failed."""
+
+    code: str
+    details: str
+    trailing: object  #: the metadata that came with it
+
+    @property
+    def was_refused(self) -> bool:
+        """Whether it is known not to have been taken."""
+        return rpc.was_refused(self.code, self.details, self.trailing)
+
+
+def call_here(address: str, serialized: Callable[[], bytes | None]) -> "RpcCall | None":
+    """The call of a model that a request made here is; None if it is none, or nothing is journaled here.
+
+    ``serialized`` gives the request as it is sent; None if it cannot be.
+    """
+    found = current_journal()
+    if (found is None and not forks.task) or not rpc.may_be(address):
+        return None
+    if found is None:
+        unrecorded.count(address)
+        return None
+    if (message := serialized()) is None:
+        return None
+    journal, unattributed = found
+    asked = rpc.request(address, message, partial(journal.has_call, unattributed=unattributed))
+    if asked is not None:
+        return RpcCall(asked, message, journal, unattributed)
+    if rpc.looks_like_one(address):
+        unrecorded.count(address)
+    return None
+
+
+class RpcCall(RecordedCall):
+    """A call whose answer is messages. It begins as it is given to its channel, which sends it once it is connected."""
+
+    def __init__(self, asked: wire.Request, sent: bytes, journal: Journal, unattributed: bool) -> None:
+        super().__init__(asked, journal, unattributed)
+        self.sent = sent  #: the request, serialized
+
+    def replayed(self) -> list[bytes] | None:
+        """The messages of the recorded answer, if there is one: it is served now."""
+        answer = self.recorded()
+        return None if answer is None else list(rpc.messages(answer.body))
+
+    def leaves(self) -> None:
+        """It is given to its channel next."""
+        self.headers_leave()
+        self.body_leaves(is_buffered=True)
+
+    async def leaves_async(self) -> None:
+        """The same of a coroutine's call."""
+        await self.headers_leave_async()
+        self.body_leaves(is_buffered=True)
+
+    def message(self, message: bytes) -> None:
+        """The answer, of one message."""
+        self.answered(_OK, rpc.HEADERS)
+        self.whole(rpc.frame(message))
+
+    async def message_async(self, message: bytes) -> None:
+        """The same of a coroutine's call."""
+        self.answered(_OK, rpc.HEADERS)
+        await self.whole_async(rpc.frame(message))
+
+    def failed(self, failure: Failure) -> None:
+        """It failed: refused, or in doubt."""
+        if failure.was_refused:
+            self.reject(failure.code)
+        else:
+            self.broke(RpcError(failure.details), failure.code)
+
+    def stream(self) -> "RpcStream":
+        """What its messages pass; the call is over when that is."""
+        self.answered(_OK, rpc.HEADERS)
+        return RpcStream(self)
+
+
+class RpcStream:
+    """The messages of one answer: recorded when their end is known, in doubt if they break off. For any thread."""
+
+    def __init__(self, call: RpcCall) -> None:
+        self._call, self._tee = call, call.tee(_FRAMED)
+        self._lock = threading.RLock()
+        self._has_begun = False
+        self._error: BaseException | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is recorded, or nothing more comes of it."""
+        return self._tee.is_over
+
+    def passed(self, message: bytes) -> None:
+        """A message is about to be given to its reader."""
+        with self._lock:
+            self._has_begun = True
+            self._tee.passed(rpc.frame(message))
+
+    def ended(self) -> None:
+        """Its status says that it is complete. Raises what its recording raised, to each thread that says so."""
+        with self._lock:
+            if self._error is None:
+                try:
+                    self._tee.ended()
+                except BaseException as error:
+                    self._error = error
+            if self._error is not None:
+                raise self._error
+
+    def failed(self, failure: Failure) -> None:
+        """Its status says that it failed: what was taken so far is in doubt."""
+        with self._lock:
+            if failure.was_refused and not (self._has_begun or self.is_over):
+                self._call.reject(failure.code)
+            self._tee.broke(RpcError(failure.details))
+
+    def broke(self, error: BaseException) -> None:
+        """It could not be sent, or reading it raised."""
+        with self._lock:
+            self._tee.broke(error)
+
+    def left(self) -> None:
+        """Its reader has left it: in doubt, if it was not read to its end."""
+        with self._lock:
+            self._tee.left()
+
+
+class RpcError(RunnerError):
+    """A call whose outcome is not known."""
