@@ -1,6 +1,7 @@
 """How a run in progress looks: a live table in a terminal, plain lines elsewhere."""
 
 import textwrap
+import threading
 import time
 from collections import OrderedDict
 
@@ -14,6 +15,7 @@ from runner.cli.stdio import err, say
 from runner.providers.records import Event
 
 _MARK = {"running": "…", "done": "✓", "failed": "✗", "retry": "↻", "moved": "↷"}
+QUIET = 5.0, 60.0  #: seconds without a line until one says what runs; twice as long each time, up to the second
 _WIDTH = 60  #: characters of a name; one that is taken from a description may be a page
 _COLOUR = {"running": "cyan", "done": "green", "failed": "red", "retry": "yellow", "moved": "yellow"}
 
@@ -28,17 +30,23 @@ class Display:
         self._rows: OrderedDict[str, tuple[str, str, float, float | None]] = OrderedDict()
         self._past: set[tuple[str, str]] = set()
         self._live = Live(self, console=err, refresh_per_second=8, transient=False) if err.is_terminal else None
+        self._over, self._said_last = threading.Event(), time.monotonic()
+        self._teller = threading.Thread(target=self._tell, name="runner-display", daemon=True)
 
     def __enter__(self) -> "Display":
         if self._live is not None:
             self._live.__enter__()
         else:
             self._line(self._title)
+            self._teller.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         if self._live is not None:
             self._live.__exit__(None, None, None)
+        else:
+            self._over.set()
+            self._teller.join()
 
     def __call__(self, event: Event) -> None:
         """Take one event in."""
@@ -94,7 +102,20 @@ class Display:
 
     def _line(self, text: str) -> None:
         if self._live is None:
-            say(f"{time.monotonic() - self._began:7.1f}s  {text}")
+            self._said_last = time.monotonic()
+            say(f"{self._said_last - self._began:7.1f}s  {text}")
+
+    def _tell(self) -> None:
+        """Where no terminal shows how the time passes: a line that something runs, where nothing else was said."""
+        pause, most = QUIET
+        while not self._over.wait(max(0.0, self._said_last + pause - time.monotonic())):
+            if time.monotonic() - self._said_last < pause:
+                pause = QUIET[0]
+                continue
+            running = [_short(task) for task, (state, *_) in list(self._rows.items()) if state == "running"]
+            more = f" and {len(running) - 3} more" if len(running) > 3 else ""
+            self._line(f"running   {', '.join(running[:3])}{more}" if running else "waiting   no task is running")
+            pause = min(pause * 2, most)
 
     def __rich__(self) -> RenderableType:
         table = Table.grid(padding=(0, 1))

@@ -6,10 +6,16 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from runner.cli import display as displays
 from runner.cli import stdio
 from runner.cli.display import Display
 from runner.providers.records import Event
 from runner.testing import eventually
+
+
+@pytest.fixture(autouse=True)
+def _no_line_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(displays, "QUIET", (3600.0, 3600.0))
 
 
 def test_a_name_that_is_a_page_is_shown_in_one_line(capsys) -> None:
@@ -36,6 +42,19 @@ def test_calls_past_the_journal_are_shown_once_for_each_place(capsys) -> None:
         "past      ask: calls of models that are not in the journal, to here/chat",
         "past      ask: calls of models that are not in the journal, to there/chat",
     ]
+
+
+def test_where_nothing_happens_for_long_a_line_says_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As while a framework is imported: no terminal shows how the time passes."""
+    said: list[str] = []
+    monkeypatch.setattr(displays, "say", lambda text: said.append(text[10:]))
+    monkeypatch.setattr(displays, "QUIET", (0.01, 0.02))
+    with Display("plan", None) as display:
+        eventually(lambda: said.count("waiting   no task is running") > 1)
+        for number in range(5):
+            display(Event(f"{number}-0", number, "task_started", {"task": f"task {number}"}))
+        display(Event("9-0", 9, "task_completed", {"task": "task 0"}))
+        eventually(lambda: "running   task 1, task 2, task 3 and 1 more" in said)
 
 
 @pytest.mark.parametrize(("is_terminal", "shown"), [(True, True), (True, False), (False, True)])
