@@ -11,8 +11,9 @@ from runner.core.errors import RunnerError, StoreUnreachable, UsageError, one_li
 from runner.core.jobs import Job
 from runner.core.redaction import redact_url
 from runner.providers.base import REDIS_SCHEMES
-from runner.providers.redis.connection import reach, waiting
+from runner.providers.redis.connection import reach
 from runner.providers.redis.envelope import JOB, argument_text, job_arguments
+from runner.providers.redis.waiting_client import waiting
 from runner.tasks.app import app as the_app
 from runner.tasks.app import kombu_url
 

@@ -1,8 +1,7 @@
 """Connections to Redis: how they are opened, and which of them wait for a server that is away or refuses for now."""
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, TypeAlias, TypeVar
 
@@ -12,7 +11,7 @@ from redis.client import Pipeline
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
 from redis.retry import Retry
 
-from runner.core.errors import BadInput, StoreUnreachable
+from runner.core.errors import StoreUnreachable
 from runner.core.redaction import redact_url
 from runner.providers.redis import address, cluster, keys, sentinels
 from runner.providers.redis.patience import (
@@ -30,8 +29,6 @@ from runner.providers.redis.sentinels import NoMaster
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-PATIENCE = 30.0  #: for so many seconds a person waits for a server that answers, and refuses for now
 
 Client: TypeAlias = Any
 """A redis-py client that decodes. Its own annotations allow bytes everywhere, which never come."""
@@ -82,39 +79,13 @@ class NoticingClient(_Noticing, Redis):
         return self.pipelines(self.connection_pool, self.response_callbacks, transaction, shard_hint)
 
 
-class WaitingPipeline(NoticingPipeline):
-    """Commands in one round trip, repeated as a `WaitingClient` repeats one."""
-
-    def execute(self, raise_on_error: bool = True) -> list[Any]:
-        """Do them all. Returns their answers."""
-        again = _again(self, partial(super().execute, raise_on_error))
-        with _texts():
-            return retry_while_unavailable(
-                again, limit=PATIENCE, refused=partial(_leave, self.connection_pool), passing=REFUSES
-            )
-
-
-class WaitingClient(NoticingClient):
-    """For people: a server that refuses for now is waited for, `PATIENCE` seconds; one that is away is told at once."""
-
-    pipelines = WaitingPipeline
-
-    def execute_command(self, *command: Any, **options: Any) -> Any:
-        """Send a command and return its answer."""
-        ask = partial(super().execute_command, *command, **options)
-        with _texts():
-            return retry_while_unavailable(
-                ask, limit=PATIENCE, refused=partial(_leave, self.connection_pool), passing=REFUSES
-            )
-
-
 class PatientPipeline(NoticingPipeline):
     """Commands in one round trip, all of them repeated while the store is away or refuses for now."""
 
     def execute(self, raise_on_error: bool = True) -> list[Any]:
         """Do them all. Returns their answers."""
-        again = _again(self, partial(super().execute, raise_on_error))
-        return retry_while_unavailable(again, refused=partial(_leave, self.connection_pool))
+        again = repeating(self, partial(super().execute, raise_on_error))
+        return retry_while_unavailable(again, refused=partial(leave, self.connection_pool))
 
 
 class PatientClient(NoticingClient):
@@ -125,20 +96,10 @@ class PatientClient(NoticingClient):
     def execute_command(self, *command: Any, **options: Any) -> Any:
         """Send a command and return its answer."""
         ask = partial(super().execute_command, *command, **options)
-        return retry_while_unavailable(ask, refused=partial(_leave, self.connection_pool))
+        return retry_while_unavailable(ask, refused=partial(leave, self.connection_pool))
 
 
-@contextmanager
-def _texts() -> Iterator[None]:
-    """Raises `BadInput` where what is asked for cannot be written down: nothing was sent."""
-    try:
-        yield
-    except UnicodeEncodeError as error:
-        near = error.object[max(error.start - 20, 0) : error.end + 20]
-        raise BadInput(f"{near!r} contains half of a surrogate pair, which is not valid UTF-8") from None
-
-
-def _again(pipeline: Pipeline, execute: Callable[[], list[Any]]) -> Callable[[], list[Any]]:
+def repeating(pipeline: Pipeline, execute: Callable[[], list[Any]]) -> Callable[[], list[Any]]:
     """What executes the pipeline however often it is called: an error empties it."""
     stack = list(pipeline.command_stack)
 
@@ -149,7 +110,7 @@ def _again(pipeline: Pipeline, execute: Callable[[], list[Any]]) -> Callable[[],
     return again
 
 
-def _leave(pool: Any, error: NotNow) -> None:
+def leave(pool: Any, error: NotNow) -> None:
     """Idle connections to a server that is no longer the one to write to are closed; others may find the right one."""
     if error.moved:
         pool.disconnect(inuse_connections=False)
@@ -160,12 +121,7 @@ def patient(url: str, *, name: str = "runner") -> Client:
 
     Every operation of ours may be repeated; a lost answer is asked for again. Raises as `connect`.
     """
-    return _open(PatientClient, url, name=name)
-
-
-def waiting(url: str) -> Client:
-    """A client for people: it waits for a server that refuses for now, and not for long. Raises as `connect`."""
-    return _open(WaitingClient, url, name="runner")
+    return open_client(PatientClient, url, name=name)
 
 
 def connect(
@@ -182,12 +138,12 @@ def connect(
     Opens nothing yet, unless it is to have a ``single`` connection, of which the server can tell that it closed.
     Raises `UsageError` for what is no URL of a Redis.
     """
-    return _open(
+    return open_client(
         NoticingClient, url, name=name, timeout=timeout, connect_timeout=connect_timeout, single=single, decode=decode
     )
 
 
-def _open(
+def open_client(
     kind: type[Redis],
     url: str,
     *,
@@ -197,6 +153,7 @@ def _open(
     single: bool = False,
     decode: bool = True,
 ) -> Client:
+    """A client of that kind. Raises as `connect`."""
     url = address.standard(url)
     options: dict[str, Any] = {
         "client_name": name,

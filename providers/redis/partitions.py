@@ -17,7 +17,8 @@ from runner.core.errors import UsageError
 from runner.core.redaction import redact_url
 from runner.providers.redis import address, keys
 from runner.providers.redis.cluster import ranges, tags_for
-from runner.providers.redis.connection import Client, reach, waiting
+from runner.providers.redis.connection import Client, reach
+from runner.providers.redis.waiting_client import waiting
 
 _OF_A_CLUSTER = f"{keys.home(keys.CLUSTER_TAG)}:partitions"
 

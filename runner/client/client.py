@@ -7,6 +7,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, TypeVar
@@ -33,6 +34,7 @@ from runner.providers.redis.dynamic_plan import GrowingBranch
 from runner.providers.redis.partitions import ALONE, Part
 from runner.providers.redis.patience import TRANSIENT_ERRORS
 from runner.providers.redis.protocol import name_of
+from runner.providers.redis.waiting_client import repeated
 
 T = TypeVar("T")
 
@@ -115,8 +117,8 @@ class Client:
         seconds a finished run is kept. ``models`` is "demo" or "offline" for built-in answers instead of a vendor's.
         ``new_id`` makes the run's id where no ``id`` is given.
 
-        Returns the handle of the run. Raises `BadCrew`, `BadInput` or `UsageError` before anything is stored, and
-        `Conflict` if ``id`` was used for another crew or other inputs.
+        Returns the handle of the run. Raises `BadCrew`, `BadInput` or `UsageError` before anything is stored,
+        `Conflict` if ``id`` was used for another crew or inputs, `StoreUnreachable` if the store is away for long.
         """
         run_id = run_id_for(id) if id is not None else new_id()
         queue = self.store.queue(queue)
@@ -129,7 +131,7 @@ class Client:
         if answer == "exists":
             self._refuse_other(run_id, id, fields)
         self.ensure_worker(fields["queue"], prepared.plan)
-        return RunHandle(self, run_id, created=answer == "created")
+        return RunHandle(self, run_id, created=answer == "created" or id is None)
 
     def submit_many(
         self,
@@ -158,14 +160,14 @@ class Client:
         return Batch(self, batch, at_once, resumption(self, batch, **how))
 
     def accept(self, prepared: Prepared, create: Callable[[], T]) -> T:
-        """What ``create`` answers, once the store has the crew's code."""
+        """What ``create`` answers, once the store has the crew's code; asked for again where an answer is lost."""
         runs, packed = self.store.runs, prepared.packed
         for _ in range(3):
             if packed.sha256 not in self._known_bundles:
-                if not runs.put_bundle(packed.sha256, None):
-                    runs.put_bundle(packed.sha256, packed.data)
+                if not repeated(partial(runs.put_bundle, packed.sha256, None)):
+                    repeated(partial(runs.put_bundle, packed.sha256, packed.data))
                 self._known_bundles.add(packed.sha256)
-            answer = create()
+            answer = repeated(create)
             if answer not in ("no bundle", ["no bundle"]):
                 return answer
             self._known_bundles.discard(packed.sha256)

@@ -11,11 +11,12 @@ from runner.core.settings import default_queue, queue_name, setting
 from runner.providers.redis import partitions
 from runner.providers.redis.address import several
 from runner.providers.redis.batches import Batches
-from runner.providers.redis.connection import Client, check, connect, refusing, waiting
+from runner.providers.redis.connection import Client, check, connect, refusing
 from runner.providers.redis.partitions import ALONE, Part
 from runner.providers.redis.patience import format_store_error
 from runner.providers.redis.protocol import queue_in
 from runner.providers.redis.runs import Runs
+from runner.providers.redis.waiting_client import waiting
 from runner.providers.redis.workers import Workers
 
 
@@ -142,4 +143,6 @@ def open_store(redis_url: str | None = None, *, state_dir: Path | None = None, p
     url = partitions.urls_of(url)[0]
     client = waiting(url)
     check(client, url)
+    if membership is not None:
+        client.tend = membership.rejoin
     return Store(url, client, connect(url), membership, folder, part)

@@ -21,7 +21,7 @@ from runner.providers.redis.workers import Workers
 from runner.testing import RedisServer
 
 FOR_A_JOB = 35
-FOR_A_SUBMISSION = 20
+FOR_A_SUBMISSION = 21  #: the client that waits, for people, is in a file of its own
 
 CREW = """
     from runner import Crew, Task

@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-PLACE = {
-    *("providers/redis/patience.py", "providers/redis/connection.py", "providers/redis/pipelined.py"),
-    "providers/redis/cluster.py",
-}
+PLACE = {f"providers/redis/{name}.py" for name in ("patience", "connection", "pipelined", "waiting_client", "cluster")}
 
 PATIENT = {("providers/redis/store.py", "__init__")}
 """Who makes the clients that wait, and the lines: what performs tasks."""
@@ -53,7 +50,7 @@ CATCHING = {
 }
 """Loops that go on, and what people see. No other file names the errors of a store that is away or refuses."""
 
-MODULES = {"connection", "patience"}
+MODULES = {"connection", "patience", "waiting_client"}
 TRANSIENT = {"TRANSIENT_ERRORS", "REFUSED", "REFUSES", "NotNow", "retry_while_unavailable", "not_now", "noticing"}
 
 
@@ -71,10 +68,7 @@ def sources(root: Path) -> list[tuple[str, ast.Module]]:
 @functools.cache
 def from_the_place(tree: ast.Module) -> frozenset[str]:
     """Names of ours that a file imports from there."""
-    places = (
-        "runner.providers.redis",
-        *(f"runner.providers.redis.{name}" for name in ("connection", "patience", "pipelined")),
-    )
+    places = {"runner.providers.redis", *(f"runner.providers.redis.{name}" for name in (*MODULES, "pipelined"))}
     found = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module in places]
     return frozenset(alias.name for node in found for alias in node.names)
 

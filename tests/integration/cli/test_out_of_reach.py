@@ -8,7 +8,7 @@ import pytest
 from redis import Redis
 
 from runner.client.embedded import find_binary
-from runner.providers.redis import connection
+from runner.providers.redis import waiting_client
 from runner.testing import FaultProxy, Refuse
 
 GOOD = """
@@ -54,7 +54,7 @@ def test_nobody_listens(verb, unreachable, refusing_port):
     [("MISCONF", "writes, because it cannot save to its disk"), ("BUSY", "everything, because a script keeps")],
 )
 def test_a_server_that_refuses_whatever_it_is_asked(verb, code, why, cli, write_crew, own_server, monkeypatch):
-    monkeypatch.setattr(connection, "PATIENCE", 0.2)
+    monkeypatch.setattr(waiting_client, "PATIENCE", 0.2)
     verb, *rest = verb.split()
     with FaultProxy(own_server, lambda _: Refuse(code)) as proxy:
         said = cli(verb, *([write_crew(GOOD)] if verb == "submit" else rest), RUNNER_REDIS_URL=proxy.url)
@@ -79,7 +79,7 @@ def test_refusals_that_pass_soon_are_waited_for(verb, cli, own_server):
 
 
 def test_submit_stores_nothing_where_writes_are_refused_for_long(cli, write_crew, own_server, monkeypatch):
-    monkeypatch.setattr(connection, "PATIENCE", 0.2)
+    monkeypatch.setattr(waiting_client, "PATIENCE", 0.2)
     with Redis.from_url(own_server.url) as admin:
         admin.config_set("maxmemory", 1)
         said = cli("submit", write_crew(GOOD), "--detach", RUNNER_REDIS_URL=own_server.url)
@@ -213,6 +213,7 @@ def test_a_redis_that_goes_away_in_the_middle(own_server, cli, monkeypatch):
 
     real = store.check
     monkeypatch.setattr(store, "check", check)
+    monkeypatch.setattr(waiting_client, "PATIENCE", 0.2)
     said = cli("runs", RUNNER_REDIS_URL=own_server.url)
     assert said.code == 4
     assert said.error.startswith("the connection to Redis was lost: ")

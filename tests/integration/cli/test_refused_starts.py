@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from runner.client import Client
-from runner.providers.redis import connection
+from runner.providers.redis import waiting_client
 from runner.testing import Command, FaultProxy, Refuse
 from runner.testing.fault_proxy import ANSWERED, REFUSALS
 
@@ -98,7 +98,7 @@ def test_a_command_waits_wherever_it_is_refused(verb, code, ask, proxy):
     ],
 )
 def test_what_is_refused_for_long_is_said_with_what_to_do(verb, code, says, ask, proxy, monkeypatch):
-    monkeypatch.setattr(connection, "PATIENCE", 0.2)
+    monkeypatch.setattr(waiting_client, "PATIENCE", 0.2)
     remedy = {
         "BUSY": "SCRIPT KILL",
         "LOADING": "its log",
@@ -119,7 +119,7 @@ def test_what_is_refused_for_long_is_said_with_what_to_do(verb, code, says, ask,
 
 def test_doctor_tells_what_is_refused_when_the_server_says_who_it_is(cli, own_server, monkeypatch):
     """PING and INFO are answered, and nothing else."""
-    monkeypatch.setattr(connection, "PATIENCE", 0.2)
+    monkeypatch.setattr(waiting_client, "PATIENCE", 0.2)
     known = {"PING", "INFO", *ANSWERED["BUSY"], "CLIENT", "SELECT"}
     with FaultProxy(own_server, lambda command: None if command.name in known else Refuse("MASTERDOWN")) as proxy:
         said = cli("doctor", RUNNER_REDIS_URL=proxy.url)

@@ -1,0 +1,138 @@
+"""A client for people: it waits for the server, and not for long."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, TypeVar
+
+from redis.client import Pipeline
+from redis.exceptions import AuthenticationError, BusyLoadingError, ConnectionError
+
+from runner.core.errors import BadInput, StoreUnreachable
+from runner.providers.redis.connection import Client, NoticingClient, NoticingPipeline, leave, open_client, repeating
+from runner.providers.redis.patience import (
+    REFUSES,
+    TRANSIENT_ERRORS,
+    NotNow,
+    brief,
+    format_store_error,
+    remedy,
+    retry_while_unavailable,
+)
+
+T = TypeVar("T")
+
+PATIENCE = 30.0  #: for so many seconds a person waits for a server that refuses for now, or was there and is not
+_SCRIPTS = ("EVALSHA", "EVAL")  #: commands by which a client writes: not each of them may be repeated
+
+
+class StoreLost(StoreUnreachable, ConnectionError):
+    """A server that had answered does not any more. What was asked last may have been done."""
+
+
+class StoreRefuses(StoreUnreachable, NotNow):
+    """A server refused for longer than a person waits. Nothing was done."""
+
+    def __init__(self, refusal: NotNow) -> None:
+        NotNow.__init__(self, *refusal.said.split(" ", 1))
+        self.args = (_unavailable(refusal),)
+
+
+class WaitingPipeline(NoticingPipeline):
+    """Commands in one round trip, repeated as a `WaitingClient` repeats one."""
+
+    owner: "WaitingClient"
+
+    def execute(self, raise_on_error: bool = True) -> list[Any]:
+        """Do them all. Returns their answers."""
+        repeatable = not any(command[0] in _SCRIPTS for command, _ in self.command_stack)
+        return self.owner.ask(repeating(self, partial(super().execute, raise_on_error)), repeatable=repeatable)
+
+
+class WaitingClient(NoticingClient):
+    """For people. A server that refuses for now is waited for, `PATIENCE` seconds.
+
+    So is one that is away, if it has answered before: it restarts, or another takes over. A script that it may have run
+    is not repeated. One that never answered is told at once.
+    """
+
+    pipelines = WaitingPipeline
+    reached = False
+    tend: Callable[[], object] = staticmethod(bool)
+    """Called when it is away: who keeps the server sees to it."""
+
+    def execute_command(self, *command: Any, **options: Any) -> Any:
+        """Send a command and return its answer. Raises `StoreLost` where it was not waited for, or in vain."""
+        ask = partial(super().execute_command, *command, **options)
+        return self.ask(ask, repeatable=command[0] not in _SCRIPTS)
+
+    def pipeline(self, transaction: bool = True, shard_hint: Any = None) -> Pipeline:
+        """Commands in one round trip."""
+        made = super().pipeline(transaction, shard_hint)
+        made.owner = self  # type: ignore[attr-defined]  # it is a `WaitingPipeline`
+        return made
+
+    def ask(self, call: Callable[[], T], *, repeatable: bool) -> T:
+        """What ``call`` gives, which asks the server once."""
+        try:
+            with _texts():
+                if self.reached and not repeatable:
+                    self._wait(self._connect, TRANSIENT_ERRORS)
+                answer = self._wait(call, TRANSIENT_ERRORS if self.reached and repeatable else REFUSES)
+        except TRANSIENT_ERRORS as error:
+            if not self.reached or isinstance(error, AuthenticationError):
+                raise
+            if isinstance(error, NotNow):
+                raise StoreRefuses(error) from error
+            is_loading = isinstance(error, BusyLoadingError)
+            raise StoreLost(_unavailable(error) if is_loading else _lost(error)) from error
+        self.reached = True
+        return answer
+
+    def _connect(self) -> None:
+        """Have a connection that is open: where that fails nothing was sent."""
+        pool = self.connection_pool
+        pool.release(pool.get_connection())
+
+    def _wait(self, call: Callable[[], T], passing: tuple[type[Exception], ...]) -> T:
+        def once() -> T:
+            try:
+                return call()
+            except TRANSIENT_ERRORS as error:
+                if passing is TRANSIENT_ERRORS and not isinstance(error, NotNow):
+                    self.tend()
+                raise
+
+        refused = partial(leave, self.connection_pool)
+        return retry_while_unavailable(once, limit=PATIENCE, refused=refused, passing=passing)
+
+
+def waiting(url: str) -> Client:
+    """A client for people, which waits, and not for long: see `WaitingClient`. Raises as `connect`."""
+    return open_client(WaitingClient, url, name="runner")
+
+
+def repeated(call: Callable[[], T]) -> T:
+    """What ``call`` gives, once more where the connection was lost meanwhile: it is one that may be repeated."""
+    try:
+        return call()
+    except StoreLost:
+        return call()
+
+
+@contextmanager
+def _texts() -> Iterator[None]:
+    """Raises `BadInput` where what is asked for cannot be written down: nothing was sent."""
+    try:
+        yield
+    except UnicodeEncodeError as error:
+        near = error.object[max(error.start - 20, 0) : error.end + 20]
+        raise BadInput(f"{near!r} contains half of a surrogate pair, which is not valid UTF-8") from None
+
+
+def _unavailable(error: Exception) -> str:
+    return f"Redis is unavailable: {format_store_error(error)}. {remedy(error)}"
+
+
+def _lost(error: Exception) -> str:
+    return f"the connection to Redis was lost: {brief(error)}; `runner doctor` shows its state"
