@@ -16,7 +16,7 @@ from runner.core.plan import Plan, PlannedTask
 from runner.engine.local import Steps
 from runner.providers.memory import MemoryStore
 
-#: Modules of ours that a verb imports to print its help, at most. 226, 63: the client that waits, for people, is a module.
+#: Modules of ours that a verb imports to print its help, at most. 226, 63: a client for people is in one of its own.
 MODULES = {"": 12, "doctor": 15, "worker": 63, "submit": 226, "runs": 228, "show": 228, "files": 216, "checkpoint": 219}
 #: What is imported for no one's help.
 HEAVY = ("celery", "kombu", "flower", "textual", "crewai", "openai")
