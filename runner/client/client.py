@@ -7,7 +7,6 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, TypeVar
@@ -121,11 +120,10 @@ class Client:
         `Conflict` if ``id`` was used for another crew or inputs, `StoreUnreachable` if the store is away for long.
         """
         run_id = run_id_for(id) if id is not None else new_id()
-        queue = self.store.queue(queue)
         prepared = target if isinstance(target, Prepared) else prepare(str(target), inputs=inputs)
         given = prepared.given(inputs)
         prepared.refuse_missing(given)
-        fields = run_fields(prepared, given, max_checkpoints, checkpoint_on, queue, keep, models)
+        fields = run_fields(prepared, given, max_checkpoints, checkpoint_on, self.store.queue(queue), keep, models)
         answer = self.accept(prepared, lambda: self.store.runs.create(run_id, prepared.plan, fields))
         fault_points.reached("run created, nothing waited for")
         if answer == "exists":
@@ -164,8 +162,8 @@ class Client:
         runs, packed = self.store.runs, prepared.packed
         for _ in range(3):
             if packed.sha256 not in self._known_bundles:
-                if not repeated(partial(runs.put_bundle, packed.sha256, None)):
-                    repeated(partial(runs.put_bundle, packed.sha256, packed.data))
+                if not repeated(lambda: runs.put_bundle(packed.sha256, None)):
+                    repeated(lambda: runs.put_bundle(packed.sha256, packed.data))
                 self._known_bundles.add(packed.sha256)
             answer = repeated(create)
             if answer not in ("no bundle", ["no bundle"]):
