@@ -11,6 +11,8 @@ from runner.core.errors import UsageError
 from runner.tasks.descriptors import PLAIN
 
 MOST = "RUNNER_PROCESSES"  #: what says how many processes a worker has at most, with those that wait for a model
+SHARED = "RUNNER_SHARED"  #: what says how many tasks it has at most in processes that they share
+EACH_SHARED = 4 * 2**20  #: bytes of memory to have for each of these; one that waits needs a third of it
 AT_MOST = 4  #: processes for each core, beside tasks that mostly wait
 THREADS = 200  #: the most that are taken by default of tasks that mostly wait
 EACH = 4 * 2**20  #: bytes of memory to have for each of these; one that waits needs less than a quarter of it
@@ -44,6 +46,27 @@ def waiting_processes(memory: int | None = None, files: int | None = None, threa
     by_files = ((_files() if files is None else files) - PLAIN - FILES) // FILES_EACH
     by_threads = (_threads() if threads is None else threads) // THREADS_EACH
     return max(processes(), min(WAITING, by_memory, by_files, by_threads))
+
+
+def shared() -> int:
+    """How many tasks this worker has at a time, at most, in processes that they share (see `runner.tasks.sharing`)."""
+    return int(os.environ.get(SHARED, "0"))
+
+
+def has_room_for_shared(waiting: int) -> bool:
+    """Whether there is memory now for another task in a process that so many share."""
+    left = _available()
+    return left is None or left > 2 * EACH_WAITING + waiting * EACH_SHARED
+
+
+def _shared_tasks(concurrency: int | None, most: int) -> int:
+    """As many as the memory holds; where it was said how many tasks there may be, what is left of those."""
+    if said := os.environ.get(SHARED):
+        if not said.isdigit():
+            raise UsageError(f"{SHARED} must be a number of tasks, got {said!r}")
+        return int(said)
+    by_memory = int(machine_memory() * OF_MEMORY) // EACH_SHARED
+    return min(WAITING, by_memory) if concurrency is None else max(0, min(concurrency - most, by_memory))
 
 
 def places() -> int:
@@ -156,12 +179,17 @@ def parts(pool: str, concurrency: int | None, servers: int = 1) -> list[dict[str
     if pool != "auto":
         many = concurrency or (agents() if pool == "shared" else processes())
         own = {"RUNNER_POOL": pool, "RUNNER_CONCURRENCY": share(many)}
-        return [own if pool != "prefork" else own | {MOST: share(concurrency or waiting_processes())}]
+        if pool != "prefork":
+            return [own]
+        most = concurrency or waiting_processes()
+        return [own | {MOST: share(most), SHARED: share(_shared_tasks(concurrency, most))}]
     waits = waiting_pool()
     waiting = concurrency or (agents() if waits == "shared" else threads())
     others = min(concurrency or processes(), AT_MOST * processes())
     most = max(others, min(concurrency or WAITING, waiting_processes()))
-    own = {"RUNNER_CONCURRENCY": share(others), MOST: share(most)}
+    own = {
+        "RUNNER_CONCURRENCY": share(others), MOST: share(most), SHARED: share(_shared_tasks(concurrency, most)),
+    }  # fmt: skip
     return [
         {"RUNNER_POOL": "prefork", "RUNNER_SERVES": "process", **own},
         {"RUNNER_POOL": waits, "RUNNER_SERVES": "thread", "RUNNER_CONCURRENCY": share(waiting)},

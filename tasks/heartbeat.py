@@ -88,6 +88,7 @@ class Heartbeat(threading.Thread):
         self._stopped = threading.Event()
         self._stall = Stall(settings.stall)
         self._frozen_since: dict[int, float] = {}
+        self._left: dict[int, float] = {}  # processes that were told to hand back what they share, until when
         self._deadlines = Deadlines()
         self._dropped: SeenTwice[HeldClaim] = SeenTwice()
         self._strays: SeenTwice[Performed] = SeenTwice()
@@ -278,6 +279,8 @@ class Heartbeat(threading.Thread):
     def _child_died(self, pid: int) -> None:
         os.close(self._pidfds.pop(pid))
         self._free_slot(pid)
+        task_marks.forget(pid)
+        self._left.pop(pid, None)
         try:
             self._reap_process(pid)
         except TRANSIENT_ERRORS as error:  # the next beat finds its claims without a process
@@ -301,15 +304,24 @@ class Heartbeat(threading.Thread):
 
     def _reap_childless(self, claims: Iterable[HeldClaim]) -> None:
         """Claims of children that died before they could be watched."""
-        alive = {str(pid) for pid in self._children()}
-        for process in {claim.process for claim in claims if claim.process.isdigit()} - alive:
-            self._reap_process(int(process))
+        if self._stop_here is not None:
+            return  # there are none
+        alive = set(self._children())
+        for process in {_pid(claim) for claim in claims} - alive - {0}:
+            self._reap_process(process)
 
     def _kill_hung(self, claim: HeldClaim) -> None:
         """A task that outlives its timeout by so much does not hear us: its process goes."""
-        if claim.process.isdigit():
-            log.error("task %s is past its timeout and does not stop; killing process %s", claim.ref, claim.process)
-            _kill(int(claim.process), signal.SIGKILL)
+        pid = _pid(claim)
+        if pid not in self._children():
+            return
+        if "-" in claim.process and pid not in self._left:  # its process does others: they are handed back first
+            self._left[pid] = time.monotonic() + self._settings.drain_timeout + 1
+            log.error("task %s is past its timeout and does not stop; process %d is to go", claim.ref, pid)
+            _kill(pid, DRAINS[signal.SIGTERM])
+        elif time.monotonic() > self._left.get(pid, 0.0):
+            log.error("task %s is past its timeout and does not stop; killing process %d", claim.ref, pid)
+            _kill(pid, signal.SIGKILL)
 
     def _kill_if_frozen(self, pid: int) -> None:
         """A child that was stopped alone is no dead one, and this worker's lease stands: after a lease it goes too.
@@ -414,6 +426,12 @@ class SeenTwice(Generic[T]):
         twice = found & self._before
         self._before = found - twice
         return twice
+
+
+def _pid(claim: HeldClaim) -> int:
+    """That of the process which holds it; 0 where claims do not say."""
+    pid = claim.process.partition("-")[0]
+    return int(pid) if pid.isdigit() else 0
 
 
 def _kill(pid: int, signum: int) -> None:

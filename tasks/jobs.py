@@ -3,6 +3,7 @@
 import itertools
 import logging
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -26,6 +27,7 @@ from runner.engine.code_cache import CodeCache
 from runner.engine.decisions import Decision, Fail, Release, Retry
 from runner.engine.failures import places
 from runner.engine.jobs import JobExecutor
+from runner.engine.sharing import NO_SHARING, code_of
 from runner.journal import task_marks
 from runner.providers.redis import scripts, store
 from runner.providers.redis.address import identity
@@ -35,10 +37,10 @@ from runner.providers.redis.patience import REFUSED
 from runner.providers.redis.pipelined import Replicas
 from runner.providers.redis.protocol import name_of
 from runner.providers.redis.store import RedisStore
-from runner.tasks import capacity, environments, pool
+from runner.tasks import capacity, environments, pool, sharing
 from runner.tasks.app import app, own_broker, pools, state_url
 from runner.tasks.request import WATCHED, JobRequest, TaskFailed, continues
-from runner.tasks.stops import TaskStops
+from runner.tasks.stops import DRAINS, TaskStops
 
 log = logging.getLogger(__name__)
 log_of_celery = logging.getLogger("celery.app.trace")
@@ -68,6 +70,9 @@ class Process:
         self._local = threading.local()
         self._environments = environments.here()
         self._own_broker = own_broker()
+        self.shared = sharing.SharedProcess(self._do_beside, self._drain_all, pool.waits, lambda: self.stops.draining)
+        self._shares = on_main_thread and capacity.shared() > 0
+        self._shared_code: CodeCache | None = None
 
     def _hold(self, claims: Sequence[Claim]) -> Sequence[bool]:
         """On a connection of its own: it may come in the middle of anything. Most processes never ask."""
@@ -80,10 +85,14 @@ class Process:
             for claim in claims:
                 store.mark(client, claim.job, trigger)
 
+    def _drain_all(self) -> None:
+        os.kill(os.getpid(), DRAINS[signal.SIGTERM])
+
     def name(self) -> str:
-        """What claims call this process: its pid; in a threads pool the thread as well."""
+        """What claims call this process: its pid; the thread as well, where tasks have one each."""
         if self._on_main_thread:
-            return str(os.getpid())
+            seat = sharing.seat()
+            return str(os.getpid()) if seat is None else f"{os.getpid()}-{seat}"
         waiter = waiting.here()
         return f"{os.getpid()}-{threading.get_ident() if waiter is None else waiter.local.place}"
 
@@ -115,6 +124,22 @@ class Process:
                 log.error("handing it back was refused, too (%s); the worker will do that soon", error)
             self._kept().executor = None  # it may hold a claim that was handed back
             return None
+
+    def hand_over(self, job: Job) -> bool:
+        """Whether another process does it, that does others of its code."""
+        if not self._shares or self.stops.draining:
+            return False
+        code = self._store().code(job.run_id)
+        return code is not None and sharing.hand_over(job, code_of(*code))
+
+    def _do_beside(self, job: Job) -> None:
+        """In a seat's thread: do a job, and those that it continues with."""
+        self.begin_slice("")
+        while True:
+            self.do(job)
+            if (message := self.next()) is None:
+                return
+            job = Job(*message.arguments.values())
 
     def prepare(self) -> None:
         """Have made what else the first job would make: to a task that is handed over, a tenth of a second is long."""
@@ -162,23 +187,28 @@ class Process:
         kept = self._kept()
         found: JobExecutor | None = getattr(kept, "executor", None)
         if found is None:
+            beside = sharing.seat() is not None
+            alone = self._on_main_thread and not beside
             found = JobExecutor(
                 self._store(),
                 worker=self.worker,
                 process=self.name(),
                 cache=cache_dir(),
                 stops=self.stops,
-                outgoing=self._outgoing,
-                page=task_marks.page(self._page(), self.name()),
+                outgoing=None if beside else self._outgoing,
+                page=task_marks.page(self._page(), self.name(), beside=beside),
                 retire=pool.retire if self._on_main_thread else None,
-                waits=pool.waits if self._on_main_thread else None,
-                is_wanted=self._is_wanted,
+                waits=pool.waits if alone else None,
+                is_wanted=self._is_wanted if not beside else lambda: False,
                 time_slice=self.settings.time_slice,
                 serves=["" if one == "process" else one for one in pools()],
-                code=self._code(),
+                code=self._shared_code if beside else self._code(),
                 environments=self._environments,
+                sharing=self.shared if self._shares else NO_SHARING,
             )
             kept.executor = found
+            if alone:
+                self._shared_code = found.code
         return found
 
     def _is_wanted(self) -> bool:
@@ -190,6 +220,8 @@ class Process:
         waiter = waiting.here()
         if waiter is not None:
             return cast(int | None, waiter.local.place)
+        if (seat := sharing.seat()) is not None:
+            return self.shared.place * sharing.SEATS + seat
         return self._place if self._on_main_thread else next(self._threads)
 
 
@@ -198,7 +230,8 @@ def share() -> None:
     global OUT
     places, forked = capacity.places(), _has_children()
     OUT = task_marks.share_sent(setting("RUNNER_WORKER_ID", ""), identity(state_url()), places if forked else 1)
-    task_marks.share(places, forked=forked)
+    task_marks.share(places, forked=forked, beside=sharing.PROCESSES * sharing.SEATS if capacity.shared() else 0)
+    sharing.share()
     observers.installed()  # what each of its children would look for, and make, for itself
     own_logging.of_worker()
     for name in scripts.names():
@@ -283,6 +316,8 @@ def _trace_all(trace: Callable[..., Any], uuid: str, args: Any, kwargs: Any, req
                 here.tell(uuid, ended.runtime, message.id, message.name, shown)
             ended = trace(message.id, (), message.arguments, {**request, **_about(message)})
     finally:
+        if here.shared.is_open:
+            here.shared.wait_until_empty()
         here.stops.has_message = False
 
 
@@ -325,11 +360,14 @@ def job(run: str, branch: str, task: str, attempt: int) -> None:
     of Celery's, under its request, which says in turn which job it is: another trace costs 67 calls of Python.
     """
     here, request = process(), job.request_stack.top
-    _report(here.do(Job(run, branch, task, attempt)), run)
+    first = Job(run, branch, task, attempt)
+    if sharing.codes[:] != sharing.NOTHING and request is not None and not _is_heard(request) and here.hand_over(first):
+        return
+    _report(here.do(first), run)
     while request is not None and not _is_heard(request):
         here.may_take(True)
         if (message := here.next()) is None:
-            return
+            break
         request.update(_about(message))
         run, branch, task, attempt = message.arguments.values()
         _report(here.do(Job(run, branch, task, attempt)), run)

@@ -1,7 +1,8 @@
 """How a stop reaches the tasks in flight of this process.
 
 In a pool child the task runs on the main thread, and a signal's handler raises in it, also out of a sleep or a socket.
-In a threads pool the exception is set in the task's thread and comes at its next bytecode.
+In a threads pool, and in a pool child whose tasks have a thread each, the exception is set in the task's thread and
+comes at its next bytecode. Such a child leaves a call of a model where it is: `runner.journal.apart`.
 """
 
 import contextlib
@@ -79,7 +80,7 @@ class TaskStops:
 
     def ready(self) -> None:
         """From here on, a signal that ends the process hands back first."""
-        if self._on_main_thread:  # billiard sets its own after the child's start
+        if self._on_main_thread and _is_main(threading.get_ident()):  # billiard sets its own after the child's start
             signal.signal(signal.SIGTERM, self._terminated)
 
     @contextlib.contextmanager
@@ -135,6 +136,7 @@ class TaskStops:
 
     def _insist(self, task: _InFlight, stop: Interrupted) -> None:
         stop.deferrable = False
+        task.cancel_scope.force()
         if self._flying.get(task.section) is task:
             self._poke()
 
@@ -196,6 +198,8 @@ class TaskStops:
 
     def _force_out(self) -> None:
         self._force = True
+        for task in list(self._flying.values()):
+            task.cancel_scope.force()
         self._poke()
 
     def _poke(self) -> None:
@@ -207,18 +211,23 @@ class TaskStops:
 
     def _break_in(self) -> None:
         """Raise the stop in each task that may be broken into; the others meet it at their next step."""
-        again = False
+        again, here = False, None
         for task in list(self._flying.values()):
             stop = task.cancel_scope.stopping
             if stop is None or not self._may_break_in(task.cancel_scope):
                 continue
             own = task.section if isinstance(task.section, InterruptibleSection) else None
-            if self._on_main_thread and own is not None and not own.in_critical_section():
-                _later(STILL_JOINING, self._leave_behind, task)
-                raise stop
-            again |= self._on_main_thread or not task.section.break_in(type(stop))
+            if not self._on_main_thread or (own is not None and not _is_main(own.thread)):
+                again |= not task.section.break_in(type(stop))
+            elif own is not None and not own.in_critical_section():
+                here = task  # the last to be told: what is raised here ends this
+            else:
+                again = True
         if again:
             _later(AGAIN, self._poke)
+        if here is not None and here.cancel_scope.stopping is not None:
+            _later(STILL_JOINING, self._leave_behind, here)
+            raise here.cancel_scope.stopping
 
     def _may_break_in(self, cancel_scope: CancelScope) -> bool:
         return cancel_scope.interruptible(force=self._force or not getattr(cancel_scope.stopping, "deferrable", False))
@@ -230,6 +239,10 @@ class TaskStops:
                 self._poke()
             else:
                 _later(STILL_JOINING, self._leave_behind, task)
+
+
+def _is_main(thread: int) -> bool:
+    return thread == threading.main_thread().ident
 
 
 def _later(seconds: float, do: Callable[..., None], *arguments: object) -> threading.Timer:

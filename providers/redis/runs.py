@@ -153,6 +153,11 @@ class Runs:
         """One field of a run; "" if it is not there."""
         return self.client.hget(keys.run_key(run_id, self.home), name) or ""
 
+    def code(self, run_id: str) -> tuple[str, ...] | None:
+        """Its bundle, the module, the crew's name there and its adapter; None if there is no such run."""
+        found = self.client.hmget(keys.run_key(run_id, self.home), ["bundle", "module", "attr", "adapter"])
+        return None if None in found else tuple(map(str, found))
+
     def plan(self, run_id: str, digest: str = "") -> Plan:
         """The run's plan; with its ``digest``, one that was read before is not read again. Raises `NotFound`."""
         return history.read_plan(self.client, run_id, digest)

@@ -84,6 +84,10 @@ class RedisStore:
         """What signs the run's code; "" for nothing."""
         return self._runs.field(run_id, "signature")
 
+    def code(self, run_id: str) -> tuple[str, ...] | None:
+        """Which code a run is of: its bundle, the module, the crew's name there and its adapter; None for no run."""
+        return self._runs.code(run_id)
+
     def plan(self, run_id: str) -> Plan:
         """The run's plan. Raises `NotFound`."""
         return self._runs.plan(run_id)

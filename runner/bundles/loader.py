@@ -126,9 +126,17 @@ def in_use(key: str) -> bool:
         return namespace_of(key) in _users
 
 
-def unload(key: str) -> bool:
-    """Drop a bundle's modules; False if it is in use (then nothing is done) or not loaded."""
-    return _unload(namespace_of(key))
+def files_of(key: str) -> list[Path]:
+    """The files of a bundle that were imported."""
+    space = spaces.get(namespace_of(key))
+    found = [getattr(sys.modules.get(name), "__file__", None) for name in (space.modules() if space else [])]
+    return [Path(file) for file in found if file]
+
+
+def unload(key: str, *, used: bool = False) -> bool:
+    """Drop a bundle's modules; False if it is in use (then nothing is done, but where ``used`` says that those who use
+    it need no more of it than they have) or not loaded."""
+    return _unload(namespace_of(key), used=used)
 
 
 def explain(error: BaseException, root: Path, place: str = "") -> RunnerError:
@@ -339,9 +347,9 @@ def space_for(key: str, root: Path, only: str | None = None) -> Namespace:
         return space
 
 
-def _unload(name: str) -> bool:
+def _unload(name: str, *, used: bool = False) -> bool:
     with _lock:
-        if name in _users or name not in spaces:
+        if (name in _users and not used) or name not in spaces:
             return False
         spaces.pop(name).drop()
         if (bus := sys.modules.get("runner.events.bus")) is not None:

@@ -4,8 +4,9 @@ Each family of them is an entry point of the group ``crew_runner.adapters``; the
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib.metadata import entry_points
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -90,6 +91,28 @@ def quiet() -> None:
 def preparations(name: str) -> tuple[Callable[[Home], None], ...]:
     """What makes this process ready for one task of such a crew, before its code is loaded; for most crews nothing."""
     return tuple(one.prepare for one in _of(name) if type(one).prepare is not AdapterPlugin.prepare)
+
+
+def may_share(name: str, crew: object, files: Iterable[Path]) -> bool:
+    """Whether this process may do tasks of other runs of this crew's code beside its own."""
+    return any(one.may_share(crew, files) for one in _of(name))
+
+
+def share(name: str, home: Home) -> None:
+    """From here on it may."""
+    for one in _of(name):
+        one.share(home)
+
+
+def prepare_beside(name: str, home: Home) -> None:
+    """Make this thread and context ready for one task of such a crew beside others."""
+    for one in _of(name):
+        one.prepare_beside(home)
+
+
+def is_unchanged(name: str) -> bool:
+    """Whether a process that is shared is as it was when that began."""
+    return all(one.is_unchanged() for one in _of(name))
 
 
 def growing(adapter: Adapter) -> GrowingAdapter | None:

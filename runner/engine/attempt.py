@@ -5,6 +5,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from runner.core import backoff
@@ -57,6 +58,8 @@ class Loaded:
     """The inputs that its class was made with: every task of it uses them."""
     growing: GrowingAdapter | None = None
     """The adapter, if its plans grow."""
+    files: tuple[Path, ...] = ()
+    """Those that were imported for it, where it was read for one task."""
 
 
 _NOTHING = contextlib.nullcontext()

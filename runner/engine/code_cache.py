@@ -178,16 +178,20 @@ class CodeCache:
     def _load(
         self, sha: str, module: str, attr: str, name: str, inputs: Mapping[str, Any], root: Path | None, adapter: str
     ) -> Loaded:
-        if sha in self._used:  # its crews are good for one task each
+        is_used = sha in self._used  # its crews are good for one task each
+        if is_used and root is None:
             loader.unload(sha)
-        root = root or self.root(sha)
+        copy, root = root, root or self.root(sha)
         with _at(root):
+            if is_used and copy is not None:  # other tasks here, which share the process, have all that they need
+                loader.unload(sha, used=True)
             if attr.endswith(CALL):
                 whole = run_program.program(root, module, attr, key=sha, inputs=inputs, adapter=adapter)
                 return _loaded(whole, name)
             found = loader.load(root, module, key=sha)
             _, crew = loader.find_crew(found, attr, adapters.is_crew, adapters.chosen, adapters.factories)
-            return _loaded(crew, name)
+            made = _loaded(crew, name)
+            return made if copy is None else replace(made, files=tuple(loader.files_of(sha)))
 
 
 def _loaded(crew: object, name: str) -> Loaded:
@@ -218,11 +222,19 @@ class Signatures:
 
 class AttemptFolder:
     """The folder of one attempt. ``place`` is taken when it is first needed; ``alone``: its process does
-    nothing else meanwhile."""
+    nothing else meanwhile; ``beside``: nothing but tasks that leave its logging as it is."""
 
     def __init__(
-        self, claim: Claim, store: Store, code: CodeCache, place: Callable[[], "HeldFolder"], *, alone: bool = False
+        self,
+        claim: Claim,
+        store: Store,
+        code: CodeCache,
+        place: Callable[[], "HeldFolder"],
+        *,
+        alone: bool = False,
+        beside: bool = False,
     ) -> None:
+        self._beside = beside
         self._claim = claim
         self._code = code
         self._is_copy = adapters.is_disposable(claim.adapter) or (alone and adapters.has_own_folder(claim.adapter))
@@ -237,7 +249,8 @@ class AttemptFolder:
         copy = self._work.folder if self._is_copy else None
         if copy is not None:
             os.chdir(copy)
-            self._ends = own_logging.begin(last=adapters.is_disposable(self._claim.adapter))
+            if not self._beside:
+                self._ends = own_logging.begin(last=adapters.is_disposable(self._claim.adapter))
         else:
             self._refused = relative_paths.refuse()
         task_files.current.set(

@@ -31,6 +31,7 @@ from runner.engine.executor import Executor, Stops
 from runner.engine.failures import describe, trace_of
 from runner.engine.model_wait import WaitsTold
 from runner.engine.ports import Clock, Store
+from runner.engine.sharing import NO_SHARING, Sharing
 from runner.engine.tool_events import ToolObserver
 from runner.engine.work import Conversation
 from runner.events.bus import event_bus
@@ -78,9 +79,12 @@ class JobExecutor:
         serves: Collection[str] = ("", THREAD),
         code: CodeCache | None = None,
         environments: Environments = ANY_ENVIRONMENT,
+        sharing: Sharing = NO_SHARING,
         clock: Clock = SYSTEM,
     ) -> None:
-        """``time_slice``: for how many seconds a run continues here from task to task, without a message for each.
+        """``sharing``: whether tasks of other runs are done in this process beside those of this executor.
+
+        ``time_slice``: for how many seconds a run continues here from task to task, without a message for each.
 
         ``is_wanted``: whether jobs wait for a process. ``serves``: the pools of the tasks that it does. ``code``: what
         it shares with others. ``environments``: what becomes of jobs of others.
@@ -96,7 +100,7 @@ class JobExecutor:
         self.waits, self._is_wanted = waits, is_wanted
         self._continued = 0  # with so many tasks, one after another
         self._time_slice, self._serves = time_slice, serves
-        self._environments = environments
+        self._environments, self.sharing = environments, sharing
         self._slice_ends = 0.0
         self.queue = ""
         self._next: Claim | None = None
@@ -124,6 +128,7 @@ class JobExecutor:
 
     def _do_received(self, job: Job) -> Decision | Refusal:
         fault_points.reached("job received, not claimed")
+        self._continued = 0
         self._stops.ready()
         if self._stops.draining:
             self.store.return_job(job)
@@ -238,7 +243,8 @@ class JobAttempt(Attempt):
             self.recorder = WaitsTold(task, jobs.waits)
         self._jobs, self._store = jobs, store
         place = partial(attempt_folders.take, store.id, jobs.cache, claim.job)
-        self._folder = AttemptFolder(claim, store, jobs.code, place, alone=jobs.is_alone)
+        self._beside = jobs.sharing.is_open and adapters.is_disposable(claim.adapter)
+        self._folder = AttemptFolder(claim, store, jobs.code, place, alone=jobs.is_alone, beside=self._beside)
         # Each task has a context of its own: Celery's pools leak context variables from one to the next.
         self._context, self._events = contextvars.Context(), TaskEvents(claim, task, cancel_scope)
         self._source: object = None
@@ -253,14 +259,18 @@ class JobAttempt(Attempt):
         self._events.begin()
         jobs.refuse_failed()
         jobs.signatures.check(claim.job.run_id, claim.bundle, claim.module, claim.attr, claim.adapter)
-        for prepare in adapters.preparations(claim.adapter):
+        if self._beside:
+            adapters.prepare_beside(claim.adapter, jobs.home(claim.job))
+        for prepare in () if self._beside else adapters.preparations(claim.adapter):
             prepare(jobs.home(claim.job))
         root, code = self._folder.enter(journal), (claim.bundle, claim.module, claim.attr)
         read = partial(jobs.code.get, *code, claim.crew, claim.inputs, root=root, adapter=claim.adapter)
         while self.waiter is not None and not jobs.code.has(*code):  # reading it may block
             if (found := self.waiter.once(code, read)) is not None:
                 return found
-        return read()
+        if not adapters.is_disposable(claim.adapter):
+            return read()
+        return jobs.sharing.read(claim, jobs.home(claim.job), read)
 
     def plan(self, loaded: Loaded) -> Plan:
         """The plan from the code; the stored one where the code plans differently on this machine."""

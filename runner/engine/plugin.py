@@ -1,5 +1,7 @@
 """What a family of adapters gives the engine: a framework is added by a package that has one as an entry point."""
 
+from collections.abc import Iterable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -64,6 +66,22 @@ class AdapterPlugin(Framework):
         """Whether this process, where a task of the adapter ``name`` was done, may do the run's next, though its kind
         is disposable: `prepare` is called again for the same home, and the code is loaded again."""
         return False
+
+    def may_share(self, crew: object, files: Iterable[Path]) -> bool:  # noqa: ARG002 - a hook
+        """Whether tasks of this crew, read from these files, may be done in one process beside those of other runs of
+        the same code, though its kind is disposable. It is asked again of each other run's: see `prepare_beside`."""
+        return False
+
+    def share(self, home: Home) -> None:
+        """From here on this process, which was prepared for one run, may do tasks of others. The context is that of its
+        first task."""
+
+    def prepare_beside(self, home: Home) -> None:
+        """Make a thread, whose working directory is its own, and this context ready for one task beside others."""
+
+    def is_unchanged(self) -> bool:
+        """Whether a process that is shared is as it was when that began."""
+        return True
 
     def untested(self) -> str | None:
         """A line to say that the framework is installed in an untested version; None otherwise."""

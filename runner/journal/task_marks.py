@@ -40,6 +40,8 @@ _IDLE = bytes(20)
 
 _memory: mmap.mmap | None = None
 _logs: Logs | None = None
+_logs_beside: Logs | None = None  #: of tasks that share a process
+_places = 0
 
 
 class Performed(NamedTuple):
@@ -78,19 +80,32 @@ class Page:
         _PAGE.pack_into(self._memory, self._start, self._process, task, token)
 
 
-def share(places: int, *, forked: bool = True) -> None:
-    """In the main process, before its pool forks: have a page for each of so many processes. Not ``forked``: all that
-    have a place in the pool are in this process."""
-    global _memory, _logs
-    _memory = mmap.mmap(-1, _PAGE.size * places)
+def share(places: int, *, forked: bool = True, beside: int = 0) -> None:
+    """In the main process, before its pool forks: have a page for each of so many processes, and for so many tasks that
+    share one. Not ``forked``: all that have a place in the pool are in this process."""
+    global _memory, _logs, _logs_beside, _places
+    _memory, _places = mmap.mmap(-1, _PAGE.size * (places + beside)), places
     _logs = Logs(places, forked=forked)
+    _logs_beside = Logs(beside) if beside else None
 
 
-def page(place: int | None, process: str) -> Page:
-    """The page of a process that has this place in its pool. Beyond what was shared, it is one that is never read."""
-    if _memory is None or _logs is None or place is None or not 0 <= place < len(_memory) // _PAGE.size:
+def page(place: int | None, process: str, *, beside: bool = False) -> Page:
+    """The page of a process that has this place in its pool. Beyond what was shared, it is one that is never read.
+
+    ``beside``: that of a task that shares a process, by its place among those."""
+    logs = _logs_beside if beside else _logs
+    many = 0 if _memory is None else len(_memory) // _PAGE.size - _places if beside else _places
+    if _memory is None or logs is None or place is None or not 0 <= place < many:
         return Page(bytearray(_PAGE.size), 0, process, nowhere())
-    return Page(_memory, place * _PAGE.size, process, _logs.log(place))
+    return Page(_memory, (place + beside * _places) * _PAGE.size, process, logs.log(place))
+
+
+def forget(pid: int) -> None:
+    """In the main process: a process has died whose tasks had a page each."""
+    named = f"{pid}-".encode()
+    for at in range(_places * _PAGE.size, len(_memory) if _memory is not None else 0, _PAGE.size):
+        if _memory is not None and _memory[at : at + len(named)] == named:
+            _memory[at : at + _PAGE.size] = bytes(_PAGE.size)
 
 
 def performed() -> dict[str, Performed]:
@@ -107,7 +122,7 @@ def performed() -> dict[str, Performed]:
 
 def remembered() -> list[Acknowledged]:
     """What the store has lately acknowledged to these processes, and to those that had their places before."""
-    return _logs.claims() if _logs is not None else []
+    return [claim for logs in (_logs, _logs_beside) if logs is not None for claim in logs.claims()]
 
 
 @lru_cache(maxsize=4096)  # of each task in flight, at each heartbeat

@@ -30,13 +30,16 @@ local function intact_end(home, run, name, record)
   end
 end
 local held, refs = {}, some
+local function is_of(by)  -- a process whose tasks have a thread each: claims name that, too
+  return process == "" or by == process or string.sub(by, 1, #process + 1) == process .. "-"
+end
 if #some > 0 then
   local found = redis.call("HMGET", claims, unpack(some))
   for i, ref in ipairs(some) do held[ref] = found[i] or nil end
 else
   local all = redis.call("HGETALL", claims)
   for i = 1, #all, 2 do
-    if process == "" or string.match(all[i + 1], "^%d+|([^|]*)|") == process then
+    if is_of(string.match(all[i + 1], "^%d+|([^|]*)|") or "") then
       refs[#refs + 1], held[all[i]] = all[i], all[i + 1]
     end
   end
@@ -44,7 +47,7 @@ else
 end
 for _, ref in ipairs(refs) do
   local token, by = string.match(held[ref] or "", "^(%d+)|([^|]*)|")
-  if token and (process == "" or by == process) then
+  if token and is_of(by) then
     local of, left = string.match(out[by] or "", "^(%d+) (.*)$")
     local run_id, name, key = string.match(ref, "^([^|]*)|([^|]*)|(.*)$")
     local run = run_key(home, run_id)

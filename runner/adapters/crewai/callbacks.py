@@ -18,6 +18,7 @@ from runner.adapters.crewai.lazy_outputs import PriorOutputs
 from runner.core import output as outputs
 from runner.crews import callback_state
 from runner.crews.callback_state import is_closing
+from runner.journal.enclosing import journal_here
 from runner.journal.journal import Journal
 
 Callback = Callable[..., Any]
@@ -60,7 +61,8 @@ def recorded_inside(own: Any, journal: Journal) -> Iterator[None]:
 
     def begins(context: Any) -> None:
         crew = getattr(context, "crew", None)
-        if isinstance(crew, Crew) and crew is not own:
+        is_here = journal_here() in (journal, None)  # else it is another task's, beside this one
+        if isinstance(crew, Crew) and crew is not own and is_here:
             _record_all(crew, journal)
 
     register_hook(InterceptionPoint.EXECUTION_START, begins)

@@ -7,7 +7,6 @@ CrewAI's. Where anything of that differs from what the process began with, the n
 
 import asyncio
 import builtins
-import os
 import signal
 import sys
 import threading
@@ -21,7 +20,8 @@ from crewai.tools import BaseTool
 from crewai.tools.tool_usage import ToolUsage
 
 from runner.adapters.crewai import planned
-from runner.bundles import own_logging
+from runner.adapters.crewai.event_routing import is_bookkeeper
+from runner.bundles import own_environ, own_logging
 
 OF_CREWAI = ("CrewAIEventsLoop", "CrewAISyncHandler")  #: its threads, by which its events are handled: they stay
 
@@ -35,26 +35,43 @@ PATCHED = (
 _HANDLERS = ("_sync_handlers", "_async_handlers")
 
 
-def watch() -> Callable[[], bool]:
-    """From here on the process is a task's. Returns what tells whether it still is as it is now."""
-    before = _seen()
-    return lambda: before is not None and not own_logging.outlives() and not _threads() and _seen() == before
+def watch(*, shared: bool = False) -> Callable[[], bool]:
+    """From here on the process is a task's. Returns what tells whether it still is as it is now.
+
+    Where it is ``shared``, other tasks are at work meanwhile: threads are not looked at, nor what CrewAI itself has on
+    its bus for a while.
+    """
+    before = _seen(shared=shared)
+    return lambda: (
+        before is not None
+        and not own_logging.outlives()
+        and (shared or not _threads())
+        and _seen(shared=shared) == before
+    )
 
 
-def _seen() -> list[object] | None:
+def _seen(*, shared: bool) -> list[object] | None:
     """What files change for their whole process; None where this CrewAI does not tell."""
     bus: Any = crewai_event_bus
     if not all(hasattr(bus, name) for name in _HANDLERS):
         return None
     return [
-        *({kind: found for kind, found in getattr(bus, name).items() if found} for name in _HANDLERS),
+        *(_handlers(getattr(bus, name), of_crewai=not shared) for name in _HANDLERS),
         {point: planned.own_hooks(point) for point in InterceptionPoint},
-        dict(os.environ),
+        own_environ.of_process(),
         {number: signal.getsignal(number) for number in signal.valid_signals()},
         [sys.stdin, sys.stdout, sys.stderr, sys.excepthook, threading.excepthook, sys.gettrace(), sys.getprofile()],
         [getattr(owner, name, None) for owner, name in PATCHED],
         type(asyncio.get_event_loop_policy()),
     ]
+
+
+def _handlers(found: dict[Any, Any], *, of_crewai: bool) -> dict[Any, Any]:
+    """Those on the bus, by kind of event, with or without CrewAI's own."""
+    by_kind = {
+        kind: [one for one in of_it if of_crewai or not is_bookkeeper(one)] for kind, of_it in list(found.items())
+    }
+    return {kind: set(of_it) for kind, of_it in by_kind.items() if of_it}
 
 
 def _threads() -> list[threading.Thread]:

@@ -5,10 +5,12 @@ What CrewAI says of a kickoff it says in each process that does a part of it. Sc
 
 import concurrent.futures
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from enum import Enum
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 from crewai.events import crewai_event_bus
 
@@ -36,25 +38,34 @@ class EventRouting:
     def __init__(self, work: Work) -> None:
         self._work = work
         self._bus: dict[str, Callable[..., Any]] = {
-            name: found for name in _DISPATCH if (found := getattr(crewai_event_bus, name, None)) is not None
+            name: found for name in _DISPATCH if (found := _of_bus(name)) is not None
         }
         self._who: dict[str, Who] = {}  # by event, where it is not all
         self._received: set[str] = set()  # the events that the code's handlers received
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
-        """While this is open, `emit` is the bus's."""
+        """While this is open, `emit` is the bus's: in this context, and where no other one is open, everywhere."""
         if len(self._bus) < len(_DISPATCH):  # another CrewAI: all handlers receive everything
             yield
             return
-        before = {name: found for name, found in vars(crewai_event_bus).items() if name in _DISPATCH}
-        vars(crewai_event_bus).update(zip(_DISPATCH, (self.emit, self._call, self._acall), strict=True))
+        with _patching:
+            if not _open:
+                _before.update((name, found) for name, found in vars(crewai_event_bus).items() if name in _DISPATCH)
+                vars(crewai_event_bus).update({name: partial(_dispatch, name, one) for name, one in self._bus.items()})
+            _open.append(self)
+        token = _here.set(self)
         try:
             yield
         finally:
-            for name in _DISPATCH:
-                vars(crewai_event_bus).pop(name, None)
-            vars(crewai_event_bus).update(before)
+            _here.reset(token)
+            with _patching:
+                _open.remove(self)
+                if not _open:
+                    for name in _DISPATCH:
+                        vars(crewai_event_bus).pop(name, None)
+                    vars(crewai_event_bus).update(_before)
+                    _before.clear()
 
     def emit(self, source: Any, event: Any) -> Any:
         """CrewAI's own."""
@@ -79,19 +90,43 @@ class EventRouting:
         """A fork of a task in flight continues its journal."""
         return f"{mark} {self._work.branch}"
 
-    def _call(self, source: Any, event: Any, handlers: Any, *rest: Any) -> Any:
+    def call_handlers(self, source: Any, event: Any, handlers: Any, *rest: Any) -> Any:
+        """CrewAI's own, of those that are to receive it."""
         return self._bus["_call_handlers"](source, event, self._among(event, handlers), *rest)
 
-    def _acall(self, source: Any, event: Any, handlers: Any, *rest: Any) -> Any:
+    def acall_handlers(self, source: Any, event: Any, handlers: Any, *rest: Any) -> Any:
+        """The same of those that are awaited."""
         return self._bus["_acall_handlers"](source, event, self._among(event, handlers), *rest)
 
     def _among(self, event: Any, handlers: Any) -> Any:
         who = self._who.get(event.event_id, Who.ALL)
-        code = frozenset(one for one in handlers if not _is_bookkeeper(one))
+        code = frozenset(one for one in handlers if not is_bookkeeper(one))
         if code and who in (Who.ALL, Who.CODE):
             self._received.add(event.event_id)
         wanted = {Who.ALL: frozenset(handlers), Who.CREWAI: frozenset(handlers) - code, Who.CODE: code}
         return wanted.get(who, frozenset())
+
+
+_here: ContextVar[EventRouting | None] = ContextVar("runner_crewai_routing", default=None)
+_open: list[EventRouting] = []  # of the tasks that this process does now
+_before: dict[str, Any] = {}  # what the bus itself had in the place of its methods
+_patching = threading.Lock()
+
+
+def _of_bus(name: str) -> Callable[..., Any] | None:
+    """A method of the bus's: where one routing is open inside of another, the outer's, else that without ours."""
+    if (outer := _here.get()) is not None:
+        return cast(Callable[..., Any], getattr(outer, name.removeprefix("_")))
+    with _patching:
+        found = getattr(crewai_event_bus, name, None)
+        return found.args[1] if isinstance(found, partial) and found.func is _dispatch else found
+
+
+def _dispatch(name: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Have the routing of the task do it that this context is part of; of a thread without one, the only one there."""
+    open_now = list(_open)
+    routing = _here.get() or (open_now[0] if len(open_now) == 1 else None)
+    return (original if routing is None else getattr(routing, name.removeprefix("_")))(*args, **kwargs)
 
 
 _quiet: ContextVar[bool] = ContextVar("runner_crewai_made_quietly", default=False)
@@ -116,5 +151,6 @@ def watch() -> None:
     vars(crewai_event_bus)["emit"] = unless_quiet
 
 
-def _is_bookkeeper(handler: Any) -> bool:
+def is_bookkeeper(handler: Any) -> bool:
+    """Whether a handler is CrewAI's own, or ours."""
     return str(getattr(handler, "__module__", "")).partition(".")[0] in _BOOKKEEPERS

@@ -1,6 +1,8 @@
 """The entry point: what CrewAI's adapters give the engine. CrewAI itself is imported when a crew file imports it."""
 
 import sys
+from collections.abc import Iterable
+from pathlib import Path
 from types import ModuleType
 
 from runner.bundles.program import Program
@@ -98,6 +100,30 @@ class CrewAIPlugin(AdapterPlugin):
         from runner.adapters.crewai import process_setup
 
         return name == "crewai" and process_setup.is_as_new()
+
+    def may_share(self, crew: object, files: Iterable[Path]) -> bool:
+        """Whether it is a crew of CrewAI's own parts and of data, whose file left this process as it was."""
+        from runner.adapters.crewai import build, process_setup, shareable
+
+        return build.is_crew(crew) and shareable.may_share(build.made(crew), files) and process_setup.is_as_new()
+
+    def share(self, home: Home) -> None:
+        """What is a run's own is its context's."""
+        from runner.adapters.crewai import process_setup
+
+        process_setup.share(home)
+
+    def prepare_beside(self, home: Home) -> None:
+        """What CrewAI keeps in this context, it keeps where the run says."""
+        from runner.adapters.crewai import process_setup
+
+        process_setup.prepare_beside(home)
+
+    def is_unchanged(self) -> bool:
+        """Whether no task changed what is the process's."""
+        from runner.adapters.crewai import process_setup
+
+        return process_setup.is_unchanged()
 
     def untested(self) -> str | None:
         """Where it is not of the versions that the tests ran with."""

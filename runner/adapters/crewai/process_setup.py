@@ -12,12 +12,15 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
+from runner.bundles import own_environ
 from runner.bundles.run_dir import HOME, STORAGE, Home, overlay
 from runner.core.settings import cache_dir
 
@@ -124,17 +127,19 @@ def preload(adapter: str) -> None:
 
 
 _home: Path | None = None  #: that of the run whose tasks this process does
+_real_home = Path()  #: the person's
 _tells: list[Callable[[], bool]] = []  #: what tells whether it still is as it began
+_shared_as_new: Callable[[], bool] | None = None  #: the same, where runs share it
 
 
 def is_as_new() -> bool:
     """Whether the run's next task would find this process as a new one, but for what it need not make again."""
-    return bool(_tells) and _tells[0]()
+    return is_unchanged() if _shared_as_new is not None else bool(_tells) and _tells[0]()
 
 
 def prepare(home: Home) -> None:
     """In a process of one run's tasks: what CrewAI keeps is kept where the run says."""
-    global _home
+    global _home, _real_home
     folder = home.made()
     if folder == _home:
         _forget_event_loop()
@@ -142,19 +147,49 @@ def prepare(home: Home) -> None:
     if _home is not None:
         raise RuntimeError("this process is of another run")
     _home = folder
-    real = Path(os.environ.get("HOME") or Path.home())
-    overlay(real, folder / HOME, APART)
+    _real_home = Path(os.environ.get("HOME") or Path.home())
+    overlay(_real_home, folder / HOME, APART)
     os.environ["HOME"] = str(folder / HOME)
     os.environ["CREWAI_STORAGE_DIR"] = str(folder / STORAGE)
     if not installed():
         return  # loading the crew says it better
     _import()
     _keep_knowledge(folder / STORAGE)
-    _lock_in(folder / "locks")
+    _lock_in(folder / LOCKS)
     from runner.adapters.crewai import continuing
 
     watch()
     _tells.append(continuing.watch())
+
+
+def share(home: Home) -> None:
+    """From here on this process does tasks of other runs, too: what is the run's own is its context's."""
+    global _shared_as_new
+    from runner.adapters.crewai import continuing
+
+    own_environ.install()
+    prepare_beside(home)
+    nowhere = cache_dir() / "no-run"  # what is kept in no run's context is no run's
+    for name in (HOME, STORAGE):
+        (nowhere / name).mkdir(parents=True, exist_ok=True, mode=0o700)
+    os.environ.update(HOME=str(nowhere / HOME), CREWAI_STORAGE_DIR=str(nowhere / STORAGE))
+    _shared_as_new = continuing.watch(shared=True)
+
+
+def prepare_beside(home: Home) -> None:
+    """In a process that is shared: what CrewAI keeps in this context is kept where its run says."""
+    folder = home.made()
+    overlay(_real_home, folder / HOME, APART)
+    own_environ.put(HOME=str(folder / HOME), CREWAI_STORAGE_DIR=str(folder / STORAGE))
+    (folder / LOCKS).mkdir(mode=0o700, exist_ok=True)
+    _locks_here.set(folder / LOCKS)
+    if threading.current_thread() is threading.main_thread():  # all others begin without one
+        _forget_event_loop()
+
+
+def is_unchanged() -> bool:
+    """Whether a process that is shared is as it was when that began."""
+    return _shared_as_new is not None and _shared_as_new()
 
 
 def watch() -> None:
@@ -184,7 +219,10 @@ def _keep_knowledge(storage: Path) -> None:
         module.DEFAULT_STORAGE_PATH = str(storage)  # type: ignore[attr-defined]  # `hasattr` says so
 
 
+LOCKS = "locks"  #: in the folder of a run
+
 _locks: list[Path] = []  #: where this process has them
+_locks_here: ContextVar[Path | None] = ContextVar("runner_crewai_locks", default=None)  #: where it is shared
 
 
 def lock_here() -> None:
@@ -202,7 +240,7 @@ def _lock_in(folder: Path) -> None:
 
     @contextlib.contextmanager
     def locked(name: str, *, timeout: float = 120.0, **_: Any) -> Iterator[None]:
-        with (folder / hashlib.sha256(name.encode()).hexdigest()[:16]).open("a") as lock:
+        with ((_locks_here.get() or folder) / hashlib.sha256(name.encode()).hexdigest()[:16]).open("a") as lock:
             end = time.monotonic() + timeout
             while not _try_lock(lock.fileno()):
                 if time.monotonic() > end:

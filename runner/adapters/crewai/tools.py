@@ -23,6 +23,7 @@ from runner.adapters.crewai.usage import Spending, Spent
 from runner.core.idempotency import keyed, origin
 from runner.core.redaction import redact
 from runner.engine.work import Work
+from runner.journal.enclosing import journal_here
 from runner.journal.journal import Journal
 from runner.journal.steps import current_step
 
@@ -47,6 +48,8 @@ class _Journaling:
 
     def before(self, context: Any) -> None:
         """A tool is about to be used: see that its function is journaled."""
+        if journal_here() not in (self._journal, None):
+            return  # it is another task's, beside this one
         given, name = context.tool, str(context.tool_name)
         tool = getattr(given, "_original_tool", None)
         if isinstance(tool, Tool):  # its methods look for its function when they are called

@@ -5,6 +5,7 @@ They are not in the ledger, and are made again when their task restarts: a run s
 
 from typing import Any
 
+from runner.journal.enclosing import journal_here
 from runner.journal.journal import Journal
 
 
@@ -26,7 +27,8 @@ class Unseen:
 
     def asked(self, context: Any) -> None:
         """A model is about to be asked: a hook of CrewAI's."""
-        self._asked += not _is_own(context.llm)
+        if journal_here() in (self._journal, None):  # else it is another task's, beside this one
+            self._asked += not _is_own(context.llm)
 
     @property
     def count(self) -> int:

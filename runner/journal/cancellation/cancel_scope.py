@@ -30,6 +30,7 @@ class CancelScope:
         self.write: contextlib.AbstractContextManager[None] = self._in_write
         """In here the task writes to the store: no stop breaks in."""
         self._asleep: dict[Wakeup, None] = {}
+        self._forced = False
         self._with_person = 0.0
         self._no_question: threading.Event | None = None  # until a person is asked: it costs more than the rest of this
 
@@ -65,6 +66,24 @@ class CancelScope:
         if self._in_call.stop is not None:
             raise self._in_call.stop
 
+    def check_in_call(self) -> None:
+        """Stop here, inside of a call, if the task is to stop before that ends."""
+        stop = self._in_call.stop
+        if stop is not None and (self._forced or not getattr(stop, "deferrable", False)):
+            raise stop
+
+    def sleep_in_call(self, seconds: float) -> None:
+        """Sleep so long inside of a call, or until the task is to stop, which is raised if the call has no time."""
+        with self.waking() as stopped:
+            self.check_in_call()
+            self._clock.wait(stopped.wait, seconds)
+        self.check_in_call()
+
+    def force(self) -> None:
+        """The calls of a task that is to stop had their time."""
+        self._forced = True
+        self._wake()
+
     def sleep(self, seconds: float) -> None:
         """Sleep so long, on any thread of the task. If the task is to stop meanwhile, that is raised at once."""
         with self.waking() as stopped:
@@ -87,6 +106,9 @@ class CancelScope:
         with self._lock:
             if self._in_call.stop is None or not getattr(stop, "deferrable", False):
                 self._in_call.stop = stop
+        self._wake()
+
+    def _wake(self) -> None:
         for one in list(self._asleep):
             one.wake()
 

@@ -11,7 +11,9 @@ from functools import partial, wraps
 from typing import Any
 
 from runner.core import waiting
+from runner.journal import apart
 from runner.journal.enclosing import current_journal
+from runner.journal.journal import Journal
 from runner.llm.recording import idempotency_header, unrecorded, wire
 from runner.llm.recording.forked import forks
 from runner.llm.recording.recorded_call import RecordedCall, Tee, parse_request
@@ -45,17 +47,20 @@ def install(library: Any) -> None:
             exchange.call.wait()
             with exchange.call:
                 theirs = request.stream
-                request.stream = leaving(exchange.call, theirs)
+                request.stream = leaving(exchange, theirs)
                 try:
                     # It is known by the address that it was meant for, wherever it goes
-                    response = handle(self, redirect_request(library, request, exchange.call.instead))
+                    sent = redirect_request(library, request, exchange.call.instead)
+                    response = (
+                        exchange.made(partial(handle, self, sent), found[0]) if apart.needed else handle(self, sent)
+                    )
                 finally:
                     request.stream = theirs
                 if not exchange.taken(response):
                     return response
                 if exchange.call.streams:
                     return exchange.streamed(stream)
-                return exchange.whole(pieces)
+                return exchange.whole(pieces, found[0])
 
         handle_request.journaled = True  # type: ignore[attr-defined]  # a mark on a function
         return handle_request
@@ -161,6 +166,7 @@ class _Exchange:
         self._response: Any = None
         self._extensions: Any = None
         self.is_leaving = False  #: its headers have been given to its connection
+        self.is_left = False  #: its task was stopped, and does not wait for its answer any more
 
     def recorded(self) -> Any:
         """The recorded answer, as the library gives it; None if there is none."""
@@ -211,14 +217,23 @@ class _Exchange:
             self._request.extensions = self._extensions
         return self.call.answered(response.status_code, wire.looked_at(response.headers.raw))
 
-    def whole(self, pieces: Any) -> Any:
+    def made(self, blocking: Callable[[], Any], journal: Journal) -> Any:
+        """What a part of it gives. If the task is stopped meanwhile, it is left behind, and does not go out."""
+        try:
+            return apart.do(blocking, journal.cancel_scope)
+        except BaseException:
+            self.is_left = True
+            raise
+
+    def whole(self, pieces: Any, journal: Journal) -> Any:
         """The response, recorded if it can be taken. Its body, which has been read, is still to be read, as it came.
 
         Its reader has its last piece when the record is acknowledged: until then both do what they have to do.
         """
         theirs = self._response.stream
         try:
-            self._response.stream = body = pieces(list(theirs))
+            found = self.made(partial(list, theirs), journal) if apart.needed else list(theirs)
+            self._response.stream = body = pieces(found)
             body.acknowledged = self.call.post(body.text)
         finally:
             theirs.close()
@@ -259,10 +274,12 @@ def _leaving(library: Any) -> Any:
     """
 
     class Leaving(library.SyncByteStream):  # type: ignore[misc]  # of whichever library
-        def __init__(self, call: RecordedCall, body: Any) -> None:
-            self.call, self.body = call, body
+        def __init__(self, exchange: _Exchange, body: Any) -> None:
+            self.exchange, self.call, self.body = exchange, exchange.call, body
 
         def __iter__(self) -> Iterator[bytes]:
+            if self.exchange.is_left:
+                raise ConnectionAbortedError("its task was stopped")
             self.call.headers_leave()
             self.call.body_leaves()
             yield from self.body

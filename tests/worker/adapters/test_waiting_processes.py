@@ -36,6 +36,9 @@ PLAIN = """
 """
 
 
+ALONE = {"RUNNER_SHARED": "0"}  #: each task has a process
+
+
 def _submitted(fleet: Any, crew: str, times: int) -> list[str]:
     return [fleet.runner("submit", crew, "--detach").stdout.split()[-1] for _ in range(times)]
 
@@ -53,7 +56,7 @@ def test_those_that_wait_take_no_place_and_each_kill_costs_the_calls_that_were_o
             prepare(str(write_crew(PLAIN, "plain"))),
         )
         # Given a worker as it is by itself
-        worker = crewai_fleet.start("--pool", "prefork")
+        worker = crewai_fleet.start("--pool", "prefork", **ALONE)
         # When more runs of CrewAI's are submitted than the machine has cores
         many = CORES + BESIDE
         runs = _submitted(crewai_fleet, crew, many)
@@ -70,7 +73,7 @@ def test_those_that_wait_take_no_place_and_each_kill_costs_the_calls_that_were_o
 
         # When all of them are, then another worker does all
         worker.kill_group()
-        other = crewai_fleet.start("--pool", "prefork")
+        other = crewai_fleet.start("--pool", "prefork", **ALONE)
         models.wait_for(2 * many + 1, 200)
         may_answer.set()
         ends = [client.run(run).wait(60) for run in runs]
@@ -87,7 +90,7 @@ def test_a_bound_is_one_on_those_too(
 ) -> None:
     with held_back() as (models, may_answer):
         crew = str(write_crew(CREW.format(url=models.root + "/v1", tasks="a")))
-        worker = crewai_fleet.start("--concurrency", "1")
+        worker = crewai_fleet.start("--concurrency", "1", **ALONE)
         runs = _submitted(crewai_fleet, crew, 2)
         models.wait_for(1, 60)
         eventually(lambda: len(worker.children()) == 1, why="the other one waits in the queue")
@@ -112,7 +115,7 @@ def test_one_that_continues_with_the_runs_next_tasks_has_one_more_process_in_its
     may_answer.set()
     with ModelServer(answer) as models:
         crew = str(write_crew(CREW.format(url=models.root + "/v1", tasks="abcd")))
-        worker = crewai_fleet.start("--pool", "prefork")
+        worker = crewai_fleet.start("--pool", "prefork", **ALONE)
         [run] = _submitted(crewai_fleet, crew, 1)
         # When the last of its tasks waits, each of which waited in the same process
         models.wait_for(last, 60)

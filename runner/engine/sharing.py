@@ -1,0 +1,40 @@
+"""Whether a process that is for one task does those of other runs beside it, each in a thread."""
+
+import hashlib
+from collections.abc import Callable
+
+from runner.bundles.run_dir import Home
+from runner.core.errors import Interrupted
+from runner.core.jobs import Claim
+from runner.engine import adapters
+from runner.engine.attempt import Loaded
+
+
+class Sharing:
+    """Of a process that never does."""
+
+    is_open = False  #: whether it may do other tasks now
+
+    def read(self, claim: Claim, home: Home, read: Callable[[], Loaded]) -> Loaded:  # noqa: ARG002 - the names are for those who override it
+        """The crew of a task."""
+        return read()
+
+
+NO_SHARING = Sharing()
+
+
+def code_of(bundle: str, module: str, attr: str, adapter: str) -> bytes:
+    """What stands for the code of a run: processes do tasks of one alone."""
+    return hashlib.sha256("|".join((bundle, module, attr, adapter)).encode()).digest()
+
+
+def may_begin(claim: Claim, loaded: Loaded) -> bool:
+    """Whether a process that has read this crew, its first, may do tasks of other runs of the same code."""
+    plain = not claim.standin and not loaded.made_with and loaded.growing is None
+    return plain and adapters.may_share(claim.adapter, loaded.crew, loaded.files)
+
+
+def check(claim: Claim, loaded: Loaded) -> None:
+    """Raise `Interrupted` if what was read for another run is not what the first was, or changed the process."""
+    if not may_begin(claim, loaded):
+        raise Interrupted("its crew is to have a process of its own")

@@ -1,0 +1,68 @@
+"""Environment variables, and a working directory, that are one task's in a process that does several."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runner.bundles import own_directory
+
+ENVIRON = """
+import contextvars, os
+from pathlib import Path
+from runner.bundles import own_environ
+
+os.environ.update(BOTH="process", HOME="/process")
+own_environ.install()
+
+def task():
+    own_environ.put(BOTH="task", OWN="1", HOME="/task")
+    assert (os.environ["BOTH"], os.getenv("OWN"), os.environb[b"OWN"]) == ("task", "1", b"1")
+    assert (str(Path.home()), os.path.expanduser("~/a")) == ("/task", "/task/a")
+    assert dict(os.environ)["OWN"] == "1" and list(os.environ).count("BOTH") == 1 and "OWN" in os.environ
+    assert len(os.environ) == len(dict(os.environ))
+    os.environ["SET"] = "by a task"
+    assert "SET" in os.environ
+    assert own_environ.of_process()[b"BOTH"] == b"process" and b"OWN" not in own_environ.of_process()
+
+contextvars.copy_context().run(task)
+assert (os.environ["BOTH"], os.environ.get("OWN"), os.environ["SET"]) == ("process", None, "by a task")
+del os.environ["SET"]
+assert "SET" not in os.environ and dict(os.environ)["HOME"] == "/process"
+"""
+
+DIRECTORY = """
+import os, threading
+from runner.bundles import own_directory
+
+def of_a_thread():
+    own_directory.begin()
+    os.chdir("/usr")
+    inner = threading.Thread(target=lambda: seen.append(os.getcwd()))
+    inner.start()
+    inner.join()
+
+seen = []
+os.chdir("/")
+thread = threading.Thread(target=of_a_thread)
+thread.start()
+thread.join()
+assert (seen, os.getcwd()) == (["/usr"], "/"), (seen, os.getcwd())
+"""
+
+
+def _run(code: str) -> None:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_context_has_its_own_variables_and_the_process_keeps_its() -> None:
+    _run(ENVIRON)
+
+
+@pytest.mark.skipif(not own_directory.is_possible(), reason="the system does not let a thread have one")
+def test_a_thread_and_those_it_begins_have_a_working_directory_of_their_own() -> None:
+    before = Path.cwd()
+    _run(DIRECTORY)
+    assert Path.cwd() == before
