@@ -4,8 +4,6 @@ A call of a model that is recorded is answered from the journal and does not lea
 recorded when its answer is whole. Anything else passes, and so does everything outside of tasks.
 """
 
-import asyncio
-import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial, wraps
 from typing import Any
@@ -16,6 +14,7 @@ from runner.journal.enclosing import current_journal
 from runner.journal.journal import Journal
 from runner.llm.recording import idempotency_header, unrecorded, wire
 from runner.llm.recording.forked import forks
+from runner.llm.recording.loops import follow_loop
 from runner.llm.recording.recorded_call import RecordedCall, Tee, parse_request
 from runner.modelserver.stubs.redirect import redirect_request
 
@@ -67,7 +66,7 @@ def install(library: Any) -> None:
 
     def journaled_async(handle_async: Any) -> Any:
         async def handle_async_request(self: Any, request: Any) -> Any:
-            _forget_closed_loop(self)
+            follow_loop(self)
             if idempotency_header.pattern() is not None:
                 _add_key(request)
             found = current_journal() if _may_be(request) else None
@@ -127,24 +126,6 @@ def _journal_others(base: Any, name: str, journaled: Callable[[Any], Any]) -> No
         kind = found.pop(0)
         journal(kind)
         found += kind.__subclasses__()
-
-
-def _forget_closed_loop(transport: Any) -> None:
-    """Drop the connections of a client that was kept for the process, when the event loop that opened them has ended.
-
-    Each task may have a loop of its own, and leave it open: a connection of an earlier one can neither be used nor
-    closed in this one.
-    """
-    try:
-        loop = asyncio.get_running_loop()
-    except RuntimeError:  # another kind of loop
-        return
-    before = vars(transport).get("used_in")
-    if before is not None and (opened_in := before()) is not loop and (opened_in is None or not opened_in.is_running()):
-        connections = getattr(getattr(transport, "_pool", None), "_connections", None)
-        if isinstance(connections, list):
-            connections.clear()
-    transport.used_in = weakref.ref(loop)
 
 
 def _add_key(request: Any) -> None:
