@@ -16,6 +16,7 @@ WANTED = {"candidates": [{"content": {"parts": [{"functionCall": {"name": "look"
 END = {"candidates": [{"finishReason": "STOP"}], "usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 2}}
 PIECES = [f"data: {json.dumps(one)}\r\n\r\n".encode() for one in (WANTED, END)]
 BODY = json.dumps({"contents": []})
+ASKED = json.dumps({"model": "gpt", "messages": []})
 
 
 def with_httpx(url: str, use: Callable[[str], Any]) -> None:
@@ -76,3 +77,38 @@ def test_a_stream_is_recorded_before_its_reader_uses_a_tool(way: Any, account: A
         attempt(lambda: way(url, use))
         assert found == [(PIECES[0].decode().strip(), 1)] * 2
         assert (len(wire.log), account.in_doubt, account.tokens) == (1, 0, 7)
+
+
+def unread_by_httpx(url: str) -> None:
+    with httpx.stream("POST", url, content=ASKED):
+        pass
+
+
+def unread_by_httpx_awaited(url: str) -> None:
+    async def go() -> None:
+        async with httpx.AsyncClient() as client, client.stream("POST", url, content=ASKED):
+            pass
+
+    asyncio.run(go())
+
+
+def unread_by_urllib3(url: str) -> None:
+    with urllib3.PoolManager() as pool:
+        pool.request("POST", url, body=ASKED, preload_content=False).release_conn()
+
+
+def unread_by_aiohttp(url: str) -> None:
+    async def go() -> None:
+        async with aiohttp.ClientSession() as session, session.post(url, data=ASKED):
+            pass
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("way", [unread_by_httpx, unread_by_httpx_awaited, unread_by_urllib3, unread_by_aiohttp])
+def test_a_whole_answer_is_recorded_whether_it_is_read_or_not(way: Any, account: Any, attempt: Any) -> None:
+    with WireServer() as wire:
+        attempt(lambda: way(wire.chat))
+        assert (account.paid.total(), account.in_doubt, account.tokens) == (1, 0, 7)
+        attempt(lambda: way(wire.chat))
+        assert len(wire.log) == 1
