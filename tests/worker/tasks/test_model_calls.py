@@ -282,7 +282,7 @@ def test_a_kill_at_every_call_costs_that_call(
         ("prefork", "model call noted, not sent", 0),
         ("prefork", "model call sent, not answered", 1),
         ("threads", "model answered, not recorded", 1),
-        ("prefork", "model answer sent to the store, not acknowledged", 0),
+        ("prefork", "model answer sent to the store, not acknowledged", 0),  # or the call beside it has left: one
         ("threads", "step recorded, task not ended", 0),
     ],
 )
@@ -295,7 +295,8 @@ def test_a_worker_dies_in_a_call(
     assert flag.exists()
     assert result.outputs == OUTPUTS
     found = balanced(result, models)
-    assert (found["paid"], found["in_doubt"]) == (CALLS, in_doubt)
+    assert found["paid"] == CALLS
+    assert found["in_doubt"] - in_doubt in ((0, 1) if "acknowledged" in point else (0,))
 
 
 ASKS = {"whole": 'ask("slow")', "streamed": 'stream("slow")', "async": 'both("slow", "slower")[0]'}
