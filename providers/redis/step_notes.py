@@ -173,7 +173,7 @@ class StepNotes:
         with self._lock:
             if not self._reserved:
                 return True
-            if not self._quiet():
+            if self._posted is not None or not self._quiet():  # nothing is sent between a record and its answer
                 return False
             if not self._line.reconnected:
                 self._note_open()

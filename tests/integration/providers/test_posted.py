@@ -12,6 +12,7 @@ from runner.core.errors import ClaimLost
 from runner.core.ledger import AccountKey, Usage
 from runner.core.output import dump
 from runner.llm.recording.httpx_transport import _pieces
+from runner.providers.redis import step_notes
 
 from .driver import Driver
 from .test_reserved import ENDS, Scene
@@ -57,6 +58,28 @@ def test_whatever_is_written_next_waits_for_it(scene: Scene) -> None:
     scene.task.record_step("after", "2", replayed=0)
     settle()
     assert account(scene) == (3, 0, 10)
+
+
+def test_the_note_reserved_before_it_is_not_withdrawn_until_it_is_acknowledged(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answer would be taken for the record's, and the note that this reserves be gone: a call in no account."""
+    monkeypatch.setattr(step_notes, "quiet_watch", lambda *_: None)
+    for _ in range(3):
+        begin(scene)
+        post(scene)()  # so another call mostly follows
+    begin(scene)
+    begin(scene)
+    post(scene)()
+    assert scene.task._reserved, "beside the call that is still out"
+    settle = post(scene)
+    monkeypatch.setattr(step_notes, "AWAY", -1)
+    assert scene.task._withdraw() is False
+    settle()
+    monkeypatch.undo()
+    begin(scene)
+    scene.die(seen=False)
+    assert scene.in_doubt == 1
 
 
 @pytest.mark.parametrize("end", ENDS)
