@@ -47,8 +47,8 @@ def install(module: Any) -> None:
 
     async def journaled(self: Any, method: str, str_or_url: Any, **kw: Any) -> Any:
         url = _address(self, str_or_url, kw.get("params"))
-        if idempotency_header.pattern() is not None:
-            kw["headers"] = _with_key(library, self, method, url, kw)
+        if idempotency_header.is_wanted(method.upper(), str(url)):
+            await _add_key(library, self, url, kw)
         found = current_journal() if wire.may_be(method.upper(), url.path, lambda: str(url)) else None
         body = _text(self, kw) if found is not None else None
         if found is not None and body is None:
@@ -104,12 +104,15 @@ def install(module: Any) -> None:
     request_class.send = sent
 
 
-def _with_key(library: Any, session: Any, method: str, url: Any, kw: dict[str, Any]) -> Any:
+async def _add_key(library: Any, session: Any, url: Any, kw: dict[str, Any]) -> None:
     headers = library.multidict.CIMultiDict(kw.get("headers") or {})
-    value = idempotency_header.value_for(method.upper(), str(url), _text(session, kw) or b"")
-    if value is not None and idempotency_header.NAME not in session.headers:
-        headers.setdefault(idempotency_header.NAME, value)
-    return headers
+    if idempotency_header.NAME in headers or idempotency_header.NAME in session.headers:
+        return
+    if (body := _text(session, kw)) is None:
+        body, kw["data"] = await _read(library, kw.get("data"))
+    if body is not None:  # of one that the library alone can read there is no telling it from another
+        headers[idempotency_header.NAME] = idempotency_header.value_for(str(url), body)
+        kw["headers"] = headers
 
 
 def _address(session: Any, str_or_url: Any, params: Any) -> Any:
@@ -122,6 +125,8 @@ def _text(session: Any, kw: dict[str, Any]) -> bytes | None:
     data = kw.get("data")
     if kw.get("json") is not None:
         data = session._json_serialize(kw["json"])
+    if data is None:
+        return b""
     data = getattr(data, "_value", data)  # of a payload
     return data.encode() if isinstance(data, str) else bytes(data) if isinstance(data, bytes | bytearray) else None
 

@@ -3,6 +3,7 @@
 A call of a model that leaves by one without them, as by urllib, is not recorded: it is counted.
 """
 
+import io
 import re
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -25,8 +26,9 @@ class Outgoing:
 
     def leaves(self, data: Any) -> None:
         """These are the next bytes that go out: headers, a part of the body, or both."""
-        if not isinstance(data, bytes | bytearray):
+        if not isinstance(data, bytes | bytearray | memoryview):
             return
+        data = bytes(data)
         if not self._has_begun:
             if not data.startswith(self._begin):  # it asks a proxy for its tunnel
                 return
@@ -113,13 +115,30 @@ def _address(connection: Any, target: str) -> str:
     return f"{scheme}://{host}{'' if port == connection.default_port else f':{port}'}{target}"
 
 
-def with_key(method: str, url: str, body: Any, headers: Any) -> Any:
-    """The headers, with the idempotency key of the tool that asks, if this service is to have it."""
-    said = body.encode() if isinstance(body, str) else body if isinstance(body, bytes) else b""
-    value = idempotency_header.value_for(method, url, said)
-    if value is None or idempotency_header.NAME.lower() in map(str.lower, headers):
-        return headers
-    return {**headers, idempotency_header.NAME: value}
+def with_key(method: str, url: str, body: Any, headers: Any) -> tuple[Any, Any]:
+    """The body and the headers, with the idempotency key of the tool that asks, if this service is to have it."""
+    is_wanted = idempotency_header.is_wanted(method, url)
+    if not is_wanted or idempotency_header.NAME.lower() in map(str.lower, headers):
+        return body, headers
+    text, body = text_of(body)
+    return body, {**headers, idempotency_header.NAME: idempotency_header.value_for(url, text)}
+
+
+def text_of(body: Any) -> tuple[bytes, Any]:
+    """A request's body, and what to send in its place: the same, framed in the same way."""
+    if body is None or isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body or b""), body
+    if isinstance(body, str):
+        return body.encode(), body
+    if hasattr(body, "read"):
+        read = body.read()
+        text = read.encode() if isinstance(read, str) else bytes(read)
+        return text, io.StringIO(read) if isinstance(read, str) else io.BytesIO(text)
+    try:
+        pieces = list(body)
+        return b"".join(one.encode() if isinstance(one, str) else bytes(one) for one in pieces), iter(pieces)
+    except TypeError:
+        return b"", body
 
 
 def leaving(outgoing: Outgoing | None) -> ContextValue[Outgoing | None]:
@@ -149,7 +168,7 @@ def install(library: Any) -> None:
     def request(self: Any, method: str, url: str, body: Any = None, headers: Any = None, **more: Any) -> None:
         headers = {} if headers is None else headers
         if idempotency_header.pattern() is not None:
-            headers = with_key(method, _address(self, url), body, headers)
+            body, headers = with_key(method, _address(self, url), body, headers)
         ask(self, method, url, body, headers, **more)
 
     watched.journaled = True  # type: ignore[attr-defined]  # a mark on a function

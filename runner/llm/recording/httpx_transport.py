@@ -31,8 +31,8 @@ def install(library: Any) -> None:
         def handle_request(self: Any, request: Any) -> Any:
             if (waiter := waiting.here()) is not None:  # a coroutine that does not await: it would hold up all others
                 return waiter.in_thread(partial(handle_request, self, request))
-            if idempotency_header.pattern() is not None:
-                _add_key(request)
+            if idempotency_header.pattern() is not None and _wants_key(request):
+                _add_key(request, request.read() if hasattr(request, "_content") else pieces.read(request))
             found = current_journal() if _may_be(request) else None
             body: Any = found and (request.read() if hasattr(request, "_content") else pieces.read(request))
             asked = found and parse_request(request.method, str(request.url), body, *found)
@@ -45,8 +45,10 @@ def install(library: Any) -> None:
                 return answer
             exchange.call.wait()
             with exchange.call:
-                theirs = request.stream
+                theirs, extensions = request.stream, request.extensions
                 request.stream = leaving(exchange, theirs)
+                if asked.is_bodiless:
+                    exchange.watch()
                 try:
                     # It is known by the address that it was meant for, wherever it goes
                     sent = redirect_request(library, request, exchange.call.instead)
@@ -54,7 +56,7 @@ def install(library: Any) -> None:
                         exchange.made(partial(handle, self, sent), found[0]) if apart.needed else handle(self, sent)
                     )
                 finally:
-                    request.stream = theirs
+                    request.stream, request.extensions = theirs, extensions
                 if not exchange.taken(response):
                     return response
                 if exchange.call.streams:
@@ -67,8 +69,9 @@ def install(library: Any) -> None:
     def journaled_async(handle_async: Any) -> Any:
         async def handle_async_request(self: Any, request: Any) -> Any:
             follow_loop(self)
-            if idempotency_header.pattern() is not None:
-                _add_key(request)
+            if idempotency_header.pattern() is not None and _wants_key(request):
+                read = hasattr(request, "_content")
+                _add_key(request, request.read() if read else await pieces.read_async(request))
             found = current_journal() if _may_be(request) else None
             body: Any = found and (request.read() if hasattr(request, "_content") else await pieces.read_async(request))
             asked = found and parse_request(request.method, str(request.url), body, *found)
@@ -81,7 +84,11 @@ def install(library: Any) -> None:
                 return answer
             await exchange.call.wait_async()
             with exchange.call:
-                response = await handle_async(self, exchange.outgoing_async())
+                extensions = request.extensions
+                try:
+                    response = await handle_async(self, exchange.outgoing_async())
+                finally:
+                    request.extensions = extensions  # it may be sent again, as a call of its own
                 if not exchange.taken(response):
                     return response
                 if exchange.call.streams:
@@ -128,11 +135,13 @@ def _journal_others(base: Any, name: str, journaled: Callable[[Any], Any]) -> No
         found += kind.__subclasses__()
 
 
-def _add_key(request: Any) -> None:
-    body = request.read() if hasattr(request, "_content") else b""
-    value = idempotency_header.value_for(request.method, str(request.url), body)
-    if value is not None:
-        request.headers.setdefault(idempotency_header.NAME, value)
+def _wants_key(request: Any) -> bool:
+    is_wanted = idempotency_header.is_wanted(request.method, str(request.url))
+    return is_wanted and idempotency_header.NAME not in request.headers
+
+
+def _add_key(request: Any, body: bytes) -> None:
+    request.headers[idempotency_header.NAME] = idempotency_header.value_for(str(request.url), body)
 
 
 def _may_be(request: Any) -> bool:
@@ -145,7 +154,6 @@ class _Exchange:
     def __init__(self, library: Any, request: Any, call: RecordedCall) -> None:
         self._library, self._request, self.call = library, request, call
         self._response: Any = None
-        self._extensions: Any = None
         self.is_leaving = False  #: its headers have been given to its connection
         self.is_left = False  #: its task was stopped, and does not wait for its answer any more
 
@@ -163,12 +171,16 @@ class _Exchange:
 
     def outgoing_async(self) -> Any:
         """A coroutine's request as it is sent. It is watched on the wire: its note is written together with others'."""
-        self._extensions = self._request.extensions
-        theirs = self._extensions.get("trace")
-        traced = partial(_both_async, self, theirs)
-        self._request.extensions = self._while_out = {**self._extensions, "trace": traced}
+        extensions = self._request.extensions
+        theirs = extensions.get("trace")
+        self._request.extensions = self._while_out = {**extensions, "trace": partial(_both_async, self, theirs)}
         self._watched_by_others = theirs is not None
         return redirect_request(self._library, self._request, self.call.instead)
+
+    def watch(self) -> None:
+        """See when the headers leave of a request that has no body: nobody asks for that."""
+        extensions = self._request.extensions
+        self._request.extensions = {**extensions, "trace": partial(_both, self, extensions.get("trace"))}
 
     def leaves(self, event: str, info: dict[str, Any]) -> bool:
         """Whether an event on the wire is that the request leaves: what asked a proxy for the connection is none."""
@@ -194,8 +206,6 @@ class _Exchange:
         """Whether the response says that the call was taken."""
         response.request = self._request
         self._response = response
-        if self._extensions is not None:
-            self._request.extensions = self._extensions
         return self.call.answered(response.status_code, wire.looked_at(response.headers.raw))
 
     def made(self, blocking: Callable[[], Any], journal: Journal) -> Any:
@@ -247,11 +257,20 @@ async def _both_async(ours: _Exchange, theirs: Any, event: str, info: dict[str, 
         await theirs(event, info)
 
 
+def _both(ours: _Exchange, theirs: Any, event: str, info: dict[str, Any]) -> None:
+    if not ours.is_leaving and ours.leaves(event, info):
+        if ours.is_left:
+            raise ConnectionAbortedError("its task was stopped")
+        ours.call.headers_leave()
+    if theirs is not None:
+        theirs(event, info)
+
+
 def _leaving(library: Any) -> Any:
     """The body of a request that is a call, of a library's own class.
 
     The call begins when that is asked for, and not when it waits for a connection: its headers have gone out then, and
-    with these alone the server cannot act on it.
+    with these alone the server cannot act on it. One without a body begins before (`watch`).
     """
 
     class Leaving(library.SyncByteStream):  # type: ignore[misc]  # of whichever library

@@ -20,14 +20,18 @@ def pattern() -> re.Pattern[str] | None:
     return re.compile("|".join(map(fnmatch.translate, named))) if named else None
 
 
-def value_for(method: str, url: str, body: bytes) -> str | None:
-    """The header's value for a request; None where it has none.
+def is_wanted(method: str, url: str) -> bool:
+    """Whether a request that is made here is to have the header."""
+    fits = pattern()
+    return fits is not None and method == "POST" and key_of_use() is not None and fits.match(place_of(url)) is not None
+
+
+def value_for(url: str, body: bytes) -> str:
+    """The header's value for a request that is to have it.
 
     It is the same each time the tool's use is attempted, and where a client repeats the request. Another request of
     the same use has another one.
     """
-    key, fits = key_of_use(), pattern()
-    if key is None or fits is None or method != "POST" or fits.match(place_of(url)) is None:
-        return None
+    key = key_of_use() or ""
     said = multipart.comparable(body) if multipart.is_one(body) else body
     return hashlib.sha256(b"%b\n%b\n%b" % (key.encode(), url.encode(), said)).hexdigest()[:32]

@@ -82,14 +82,18 @@ class RecordedCall:
     # -- on the wire
 
     def headers_leave(self) -> None:
-        """It has its connection, and its headers go out next: with these alone the server cannot act on it."""
+        """It has its connection, and goes out next."""
         self._call.begins()
         fault_points.reached("model call noted, not sent")
+        if self._asked.is_bodiless:
+            self.body_leaves(is_buffered=True)
 
     async def headers_leave_async(self) -> None:
         """The same of a coroutine's call."""
         await self._call.begins_async()
         fault_points.reached("model call noted, not sent")
+        if self._asked.is_bodiless:
+            self.body_leaves(is_buffered=True)
 
     def body_leaves(self, *, is_buffered: bool = False) -> None:
         """From here on its service may have it. ``is_buffered``: all of it, whatever the connection says after this."""

@@ -18,7 +18,7 @@ from runner.core import waiting
 from runner.core.context_value import ContextValue
 from runner.journal.enclosing import current_journal
 from runner.llm.recording import http_client, idempotency_header, wire
-from runner.llm.recording.http_client import Outgoing, leaving, with_key
+from runner.llm.recording.http_client import Outgoing, leaving, text_of, with_key
 from runner.llm.recording.recorded_call import RecordedCall, Tee, parse_request
 from runner.modelserver.stubs import elsewhere
 from runner.modelserver.stubs.redirect import DROPPED
@@ -52,10 +52,10 @@ def install(module: Any) -> None:
             before.is_repeated(retries)
         address = url if "://" in url else _origin(self) + url
         if idempotency_header.pattern() is not None:
-            headers = with_key(method, address, body, self.headers if headers is None else headers)
+            body, headers = with_key(method, address, body, self.headers if headers is None else headers)
         found = current_journal() if wire.may_be(method, urlsplit(address).path, lambda: address) else None
         if found is not None:
-            text, body = _text(body)
+            text, body = text_of(body)
             asked = parse_request(method, address, text, *found)
             if asked is not None:
                 attempt = _Attempt(library, urlopen, method, address, RecordedCall(asked, *found))
@@ -73,23 +73,6 @@ def _origin(pool: Any) -> str:
     host = f"[{pool.host.strip('[]')}]" if ":" in pool.host else pool.host
     default = {"http": 80, "https": 443}.get(pool.scheme)
     return f"{pool.scheme}://{host}" + (f":{pool.port}" if pool.port not in (None, default) else "")
-
-
-def _text(body: Any) -> tuple[bytes, Any]:
-    """A request's body, and what to send in its place: the same, framed in the same way."""
-    if body is None or isinstance(body, bytes | bytearray):
-        return bytes(body or b""), body
-    if isinstance(body, str):
-        return body.encode(), body
-    if hasattr(body, "read"):
-        read = body.read()
-        text = read.encode() if isinstance(read, str) else bytes(read)
-        return text, io.StringIO(read) if isinstance(read, str) else io.BytesIO(text)
-    try:
-        pieces = list(body)
-        return b"".join(one.encode() if isinstance(one, str) else bytes(one) for one in pieces), iter(pieces)
-    except TypeError:
-        return b"", body
 
 
 class _Attempt:

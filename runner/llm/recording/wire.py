@@ -76,7 +76,7 @@ class Request(NamedTuple):
 
     ``model`` gives the model's name: it stands in the request, which is parsed for that only if the call is to be made.
     ``chat``: its answer has choices, one at least. ``usage`` reads its tokens, if a parser knows how.
-    ``all_said``: what its reader may take for the end of a stream.
+    ``all_said``: what its reader may take for the end of a stream. ``is_bodiless``: its headers are all of it.
     """
 
     digest: str
@@ -85,6 +85,7 @@ class Request(NamedTuple):
     chat: bool = False
     usage: Callable[[bytes], Usage | None] | None = None
     all_said: re.Pattern[bytes] | None = None
+    is_bodiless: bool = False
 
 
 def may_be(method: str, path: str, url: Callable[[], str]) -> bool:
@@ -107,7 +108,8 @@ def _added(method: str, url: str, body: bytes, recorded: Callable[[str], bool]) 
             last = parser.last_line(url)
             ends = re.compile(last, re.MULTILINE) if last else None
             name = partial(str, model[:200])
-            return Request(digest(method, url, body, recorded), name, ends, usage=parser.usage)
+            found = digest(method, url, body, recorded)
+            return Request(found, name, ends, usage=parser.usage, is_bodiless=not body)
     return None
 
 

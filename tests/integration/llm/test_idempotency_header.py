@@ -1,8 +1,9 @@
 """POSTs of tools to services that RUNNER_IDEMPOTENT_ENDPOINTS names carry the tool's key, by whichever client."""
 
 import asyncio
+import io
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import aiohttp
@@ -39,7 +40,7 @@ def with_httpx_async(library: Any) -> Ask:
     return ask
 
 
-def with_aiohttp(method: str, url: str, body: bytes, headers: Any) -> None:
+def with_aiohttp(method: str, url: str, body: Any, headers: Any) -> None:
     async def go() -> None:
         async with aiohttp.ClientSession() as session, session.request(method, url, data=body, headers=headers):
             pass
@@ -55,7 +56,7 @@ def with_urllib3(method: str, url: str, body: bytes, headers: Any) -> None:
     urllib3.request(method, url, body=body, headers=headers)
 
 
-def with_urllib(method: str, url: str, body: bytes, headers: Any) -> None:
+def with_urllib(method: str, url: str, body: Any, headers: Any) -> None:
     asked = urllib.request.Request(url, body, headers or {}, method=method)
     urllib.request.build_opener().open(asked, timeout=20).read()
 
@@ -65,6 +66,50 @@ CLIENTS = {
     "httpx2": with_httpx(httpx2), "httpx2, async": with_httpx_async(httpx2),
     "aiohttp": with_aiohttp, "requests": with_requests, "urllib3": with_urllib3, "urllib": with_urllib,
 }  # fmt: skip
+
+
+async def twice(body: bytes) -> AsyncIterator[bytes]:
+    yield body
+    yield body
+
+
+def by_aiohttp(made: Callable[[bytes], Any]) -> Callable[[str, bytes], object]:
+    return lambda url, body: with_aiohttp("POST", url, made(body), None)
+
+
+def form(body: bytes) -> aiohttp.FormData:
+    made = aiohttp.FormData()
+    made.add_field("file", body, filename="order.bin")
+    return made
+
+
+def awaited(url: str, **body: Any) -> None:
+    async def go() -> None:
+        async with httpx.AsyncClient(timeout=20) as client:
+            await client.post(url, **body)
+
+    asyncio.run(go())
+
+
+BODIES: dict[str, Callable[[str, bytes], object]] = {
+    "httpx, a form with a file": lambda url, body: httpx.post(url, files={"file": body}),
+    "httpx, pieces": lambda url, body: httpx.post(url, content=iter([body, body])),
+    "httpx, a file": lambda url, body: httpx.post(url, content=io.BytesIO(body)),
+    "httpx2, a form with a file": lambda url, body: httpx2.post(url, files={"file": body}),
+    "httpx, async, a form with a file": lambda url, body: awaited(url, files={"file": body}),
+    "httpx, async, pieces": lambda url, body: awaited(url, content=twice(body)),
+    "aiohttp, a form": by_aiohttp(lambda body: {"it": body.decode()}),
+    "aiohttp, a form with a file": by_aiohttp(form),
+    "aiohttp, pieces": by_aiohttp(twice),
+    "aiohttp, a file": by_aiohttp(io.BytesIO),
+    "requests, a form with a file": lambda url, body: requests.post(url, files={"file": body}, timeout=20),
+    "requests, pieces": lambda url, body: requests.post(url, data=iter([body, body]), timeout=20),
+    "requests, a file": lambda url, body: requests.post(url, data=io.BytesIO(body), timeout=20),
+    "urllib3, bytes that change": lambda url, body: urllib3.request("POST", url, body=bytearray(body)),
+    "urllib3, a view": lambda url, body: urllib3.request("POST", url, body=memoryview(body)),
+    "urllib, pieces": lambda url, body: with_urllib("POST", url, iter([body, body]), {"Content-Type": "x/y"}),
+    "urllib, a file": lambda url, body: with_urllib("POST", url, io.BytesIO(body), {"Content-Type": "x/y"}),
+}
 
 
 @pytest.fixture
@@ -102,6 +147,27 @@ def test_it_is_the_same_each_time_the_use_is_attempted(client: str, shop: WireSe
     assert first == again
     assert first[0] == first[1]
     assert len({one[0] for one in (*first, *other)}) == 6
+
+
+@pytest.mark.parametrize("way", BODIES)
+def test_another_body_has_another_one_however_it_is_given(way: str, shop: WireServer, attempt: Any) -> None:
+    post, orders = BODIES[way], f"{shop.url}/orders"
+
+    def use() -> None:
+        with keyed("r-1:buy:1"):
+            for body in (b"one", b"two", b"one"):
+                post(orders, body)
+
+    post(orders, b"one")  # as it goes out without
+    attempt(use)
+    alone, first, other, again = sent(shop)
+    assert alone == []
+    assert first == again != other
+    assert len(first) == 1
+    bodies = [body for *_, body in shop.log]
+    assert b"two" in bodies[2]
+    if "form with" not in way:  # its boundary is another one each time
+        assert bodies[0] == bodies[1] == bodies[3]
 
 
 @pytest.mark.parametrize("client", CLIENTS)
