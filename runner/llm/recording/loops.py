@@ -22,19 +22,22 @@ def follow_loop(transport: Any) -> None:
     except RuntimeError:  # another kind of loop
         return
     before = vars(transport).get("used_in")
-    if before is not None and (opened_in := before()) is not loop:
-        pool = getattr(transport, "_pool", None)
-        if isinstance(pool, _PoolOfEachLoop):
-            return
-        if opened_in is not None and opened_in.is_running():
-            with _lock:
-                if transport._pool is pool and hasattr(pool, "_connections"):
+    if before is not None and before() is loop:
+        return
+    with _lock:  # two loops may use it for the first time at once
+        before = vars(transport).get("used_in")
+        if before is not None:
+            pool, opened_in = getattr(transport, "_pool", None), before()
+            if isinstance(pool, _PoolOfEachLoop):
+                return
+            if opened_in is not None and opened_in.is_running():
+                if hasattr(pool, "_connections"):
                     transport._pool = _PoolOfEachLoop(pool, opened_in)
-            return
-        connections = getattr(pool, "_connections", None)
-        if isinstance(connections, list):
-            connections.clear()
-    transport.used_in = weakref.ref(loop)
+                return
+            connections = getattr(pool, "_connections", None)
+            if isinstance(connections, list):
+                connections.clear()
+        transport.used_in = weakref.ref(loop)
 
 
 class _PoolOfEachLoop:

@@ -5,6 +5,7 @@ import contextlib
 import gc
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -12,6 +13,7 @@ import httpx2
 import pytest
 
 from runner.llm.recording.loading import watch_imports
+from runner.llm.recording.loops import follow_loop
 
 from .clients import ASKED
 from .wire_server import WireServer
@@ -66,3 +68,20 @@ def use_by_turns(library: Any, wire: WireServer, account: Any, attempt: Any) -> 
         attempt(lambda: [asyncio.run(ask()), asyncio.run(ask())])
         assert on_first(ask_and_close()) == [200] * 3
     assert (len(wire.log), account.paid.total(), account.in_doubt) == (3 * (len(ways) + 3), 6, 0)
+
+
+def test_two_loops_that_use_it_for_the_first_time_at_once_have_pools_of_their_own() -> None:
+    for _ in range(20):
+        transport, together = httpx.AsyncHTTPTransport(), threading.Barrier(2, timeout=20)
+
+        async def use(transport: Any = transport, together: threading.Barrier = together) -> object:
+            together.wait()
+            follow_loop(transport)
+            together.wait()  # the loops run beside each other
+            found = transport._pool._connections
+            together.wait()
+            return found
+
+        with ThreadPoolExecutor(2) as threads:
+            first, second = threads.map(lambda _, use=use: asyncio.run(use()), range(2))
+        assert first is not second
