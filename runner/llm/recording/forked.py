@@ -22,7 +22,8 @@ class Forks:
 
     def __init__(self) -> None:
         self.task = 0  #: in which task this process was forked; 0 for none
-        self._forking = 0
+        self.standin: str | None = None  #: what answers that task's models, if not they
+        self._forking, self._standin = 0, self.standin
         self._next = itertools.count(1)
         self._journals: WeakValueDictionary[int, Journal] = WeakValueDictionary()
         self._ends: tuple[socket.socket, socket.socket] | None = None
@@ -32,10 +33,11 @@ class Forks:
         """One is about to be forked."""
         found = current_journal()
         if found is None:
-            self._forking = self.task
+            self._forking, self._standin = self.task, self.standin
             return
         if self._ends is None:
             self._ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._standin = found[0].standin
         self._forking = next((number for number, one in self._journals.items() if one is found[0]), 0)
         if not self._forking:
             self._forking = next(self._next)
@@ -49,7 +51,7 @@ class Forks:
 
     def after_in_child(self) -> None:
         """This is it."""
-        self.task, self._is_read = self._forking, False
+        self.task, self.standin, self._is_read = self._forking, self._standin, False
         self._journals.clear()
         if self._ends is not None:
             self._ends[0].close()  # when the task's process has gone, what waits for it there is to end

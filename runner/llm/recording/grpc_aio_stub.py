@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from runner.journal.enclosing import current_journal
-from runner.llm.recording import rpc
+from runner.llm.recording import rpc, unrecorded
 from runner.llm.recording.grpc_stub import text
 from runner.llm.recording.rpc_call import Failure, RpcCall, RpcError, RpcStream, call_here
 
@@ -72,9 +72,11 @@ class _Channel:
         self._library, self._theirs = library, theirs
 
     def call(self, method: bytes, *args: Any, **kwargs: Any) -> Any:
-        made = self._theirs.call(method, *args, **kwargs)
         address = rpc.url(text(self._theirs.target), text(method))
-        return _Call(self._library, made, address) if rpc.may_be(address) else made
+        if not rpc.may_be(address):
+            return self._theirs.call(method, *args, **kwargs)
+        unrecorded.refuse_beside_standin(address.removeprefix("https://"))
+        return _Call(self._library, self._theirs.call(method, *args, **kwargs), address)
 
 
 class _Call:

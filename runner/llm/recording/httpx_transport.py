@@ -178,7 +178,7 @@ class _Exchange:
         return redirect_request(self._library, self._request, self.call.instead)
 
     def watch(self) -> None:
-        """See when the headers leave of a request that has no body: nobody asks for that."""
+        """See when the headers of a request leave that has no body: they are all of it."""
         extensions = self._request.extensions
         self._request.extensions = {**extensions, "trace": partial(_both, self, extensions.get("trace"))}
 

@@ -40,6 +40,7 @@ def call_here(address: str, serialized: Callable[[], bytes | None]) -> "RpcCall 
     if found is None:
         unrecorded.count(address)
         return None
+    unrecorded.refuse_beside_standin(address.removeprefix("https://"))
     if (message := serialized()) is None:
         return None
     journal, unattributed = found

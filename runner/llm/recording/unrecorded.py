@@ -8,10 +8,12 @@ kill hides none.
 import re
 from urllib.parse import urlsplit
 
+from runner.core.errors import UsageError
 from runner.journal.enclosing import current_journal
 from runner.llm.recording import wire
 from runner.llm.recording.forked import forks
 from runner.llm.recording.parsers import parsers
+from runner.modelserver.stubs import chosen
 
 
 def may_be(method: str, url: str) -> bool:
@@ -43,7 +45,16 @@ def count(url: str) -> None:
     """Count a call that is about to leave, if it is made in a task."""
     parts = urlsplit(url)
     where = f"{parts.netloc.rpartition('@')[2]}{parts.path}"
+    refuse_beside_standin(where)
     if forks.task:
         forks.report(where)
     elif (found := current_journal()) is not None:
         found[0].note_unrecorded(where)
+
+
+def refuse_beside_standin(where: str) -> None:
+    """Raise UsageError in a run whose models a stand-in answers: the call would go to the real service, and be paid."""
+    found = current_journal()
+    standin = chosen() or (found[0].standin if found is not None else forks.standin)
+    if standin:
+        raise UsageError(f"--{standin} cannot answer this call, which would go to {where} itself: it is not made")

@@ -23,11 +23,13 @@ from typing import Any
 import grpc
 import grpc.experimental
 
+from runner.core.errors import UsageError
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.journal import Journal
 from runner.journal.recorder import OneByOne
 from runner.llm.recording import journaled
+from runner.modelserver.stubs import using
 from runner.testing import eventually
 
 
@@ -406,8 +408,22 @@ def named(port: int, log: Path) -> dict[str, Any]:
     return {"models": models, "paid": account.paid.total(), "past": _past(account, port)}
 
 
+def redirected(port: int, log: Path) -> dict[str, Any]:
+    """In a run whose models a stand-in answers: which is asked by HTTP alone."""
+    account, said = Account(), list[str]()
+    with attempt(account), using("demo"):
+        for ask in CLIENTS.values():
+            try:
+                ask(Given(port, log))
+            except UsageError as error:
+                said.append(str(error).replace(str(port), "PORT"))
+        with contextlib.suppress(UsageError), grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            channel.stream_unary(WHOLE)(iter([b"it"]), timeout=30)
+    return {"said": sorted(set(said)), "by": len(said), "asked": len(lines(log)), "in doubt": account.open.total()}
+
+
 CHECKS: dict[str, Callable[[int, Path], dict[str, Any]]] = {
-    one.__name__: one for one in (forked, side_by_side, kept, named)
+    one.__name__: one for one in (forked, side_by_side, kept, named, redirected)
 }
 
 

@@ -15,6 +15,9 @@ import curl_cffi
 import pycurl
 import pytest
 
+from runner.core.errors import UsageError
+from runner.modelserver.stubs import using
+
 from .clients import BODY
 from .proxy import Proxy
 from .test_transports import Service, served
@@ -127,6 +130,20 @@ def test_each_is_told_before_it_leaves(
     assert told == [1, 1, 1, 2]
     task()
     assert account.past == [place, place], "outside of a task nothing is counted"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_where_a_stand_in_answers_none_leaves(
+    way: Callable[[str, bytes], None], wire: WireServer, account: Any, attempt: Any
+) -> None:
+    def task() -> None:
+        with using("demo"):
+            way(f"{wire.url}/orders", OTHER)
+            with pytest.raises(UsageError, match="--demo cannot answer this call"):
+                way(wire.chat, BODY)
+
+    attempt(task)
+    assert (len(wire.log), account.past) == (1, [])
 
 
 def by_a_form(url: str) -> None:
