@@ -23,7 +23,8 @@ class Forks:
     def __init__(self) -> None:
         self.task = 0  #: in which task this process was forked; 0 for none
         self.standin: str | None = None  #: what answers that task's models, if not they
-        self._forking, self._standin = 0, self.standin
+        self._forking = 0
+        self._standin: str | None = None
         self._next = itertools.count(1)
         self._journals: WeakValueDictionary[int, Journal] = WeakValueDictionary()
         self._ends: tuple[socket.socket, socket.socket] | None = None
