@@ -410,13 +410,9 @@ def named(port: int, log: Path) -> dict[str, Any]:
 
 def redirected(port: int, log: Path) -> dict[str, Any]:
     """In a run whose models a stand-in answers: which is asked by HTTP alone."""
-    account, said = Account(), list[str]()
+    account = Account()
     with attempt(account), using("demo"):
-        for ask in CLIENTS.values():
-            try:
-                ask(Given(port, log))
-            except UsageError as error:
-                said.append(str(error).replace(str(port), "PORT"))
+        said = [outcome(client, Given(port, log)).replace(str(port), "PORT") for client in CLIENTS]
         with contextlib.suppress(UsageError), grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
             channel.stream_unary(WHOLE)(iter([b"it"]), timeout=30)
     return {"said": sorted(set(said)), "by": len(said), "asked": len(lines(log)), "in doubt": account.open.total()}
