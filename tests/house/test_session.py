@@ -58,7 +58,8 @@ def test_a_fork_that_comes_out_of_its_test_ends_there_with_what_it_raised(root, 
         "def pytest_configure(config):\n    config.pluginmanager.register(same_process.SameProcess())\n"
     )
     (tmp_path / "test_it.py").write_text(
-        "import os\n\ndef test_it():\n    if not (pid := os.fork()):\n        raise LookupError('in the fork')\n"
+        "import os\n\ndef test_it(monkeypatch):\n    monkeypatch.setattr(os, 'getpid', lambda: 7)\n"
+        "    if not (pid := os.fork()):\n        raise LookupError('in the fork')\n"
         "    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 70\n"
     )
     command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", tmp_path, tmp_path]
