@@ -10,6 +10,7 @@ from runner.client import submission
 from runner.client.embedded import membership
 from runner.core import settings
 from runner.core.settings import WorkerSettings
+from runner.tasks import capacity
 
 #: Between the runner's own processes, or for tests.
 INTERNAL = {
@@ -46,6 +47,7 @@ def test_the_defaults_are_those_of_the_code(root: Path, monkeypatch: pytest.Monk
         "RUNNER_MAX_ATTEMPTS": worker.max_attempts,
         "RUNNER_STALL": worker.stall,
         "RUNNER_TIME_SLICE": worker.time_slice,
+        "RUNNER_SHARED": capacity.WAITING,
         "RUNNER_WAIT_REPLICAS": worker.wait_replicas,
         "RUNNER_WAIT_TIMEOUT": worker.wait_timeout,
         "RUNNER_RESEND_AFTER": worker.resend_after,

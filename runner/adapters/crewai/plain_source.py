@@ -3,6 +3,8 @@
 import ast
 import functools
 
+from runner.bundles import syntax
+
 IMPORTS = {
     "crewai": {"Agent", "Crew", "LLM", "Process", "Task"},
     "crewai.project": {"CrewBase", "agent", "crew", "task"},
@@ -27,7 +29,7 @@ WRITES = frozenset(
 @functools.lru_cache(maxsize=64)
 def is_plain_source(text: bytes) -> bool:
     """Whether code can change nothing by being run but what it makes itself."""
-    return all(map(_is_plain_node, ast.walk(ast.parse(text))))
+    return all(map(_is_plain_node, ast.walk(syntax.parse(text))))
 
 
 def _is_plain_node(node: ast.AST) -> bool:

@@ -131,21 +131,29 @@ def _later(ttl: int) -> int:
 def recorded(redis: "Redis", monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Call]]:
     """Note every call of a script in this process."""
     calls: list[Call] = []
-    arguments, pack = scripts.LuaScript.arguments, scripts.PackedScript.packed
+    arguments, pack, ask = scripts.LuaScript.arguments, scripts.PackedScript.packed, scripts.PackedScript.__call__
 
     def noting(script: scripts.LuaScript, slots: dict[str, Any]) -> list[Any]:
         calls.append(Call(script, dict(slots), read(redis)))
         return arguments(script, slots)
 
-    def noting_packed(packed: scripts.PackedScript, *rest: str | int) -> bytes:
+    def note(packed: scripts.PackedScript, rest: tuple[str | int, ...]) -> None:
         script = packed.script
         slots = dict(zip((*script.keys, *script.argv), (*packed.first, *rest), strict=True))
         calls.append(Call(script, slots, read(redis)))
+
+    def noting_packed(packed: scripts.PackedScript, *rest: str | int) -> bytes:
+        note(packed, rest)
         return pack(packed, *rest)
+
+    def noting_asked(packed: scripts.PackedScript, client: Any, *rest: str | int) -> Any:
+        note(packed, rest)
+        return ask(packed, client, *rest)
 
     with monkeypatch.context() as patch:
         patch.setattr(scripts.LuaScript, "arguments", noting)
         patch.setattr(scripts.PackedScript, "packed", noting_packed)
+        patch.setattr(scripts.PackedScript, "__call__", noting_asked)
         yield calls
 
 
