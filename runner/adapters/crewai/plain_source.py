@@ -24,26 +24,33 @@ WRITES = frozenset(
      "write_text"}
 )  # fmt: skip
 """Methods that it may not name."""
+THROUGH_OTHERS = frozenset({"builtins", "codecs", "io", "os", "sys"})
+"""Modules that those of the library have as well: `os` may be named only for what it is imported for."""
 
 
 @functools.lru_cache(maxsize=64)
 def is_plain_source(text: bytes) -> bool:
     """Whether code can change nothing by being run but what it makes itself."""
-    return all(map(_is_plain_node, ast.walk(syntax.parse(text))))
+    nodes = list(ast.walk(syntax.parse(text)))
+    looked_into = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
+    is_handed_on = any(isinstance(node, ast.Name) and node.id == "os" and id(node) not in looked_into for node in nodes)
+    return not is_handed_on and all(map(_is_plain_node, nodes))
 
 
 def _is_plain_node(node: ast.AST) -> bool:
     match node:
         case ast.Import(names):
-            return all(one.name in MODULES for one in names)
+            return all(one.name in MODULES and not (one.name == "os" and one.asname) for one in names)
         case ast.ImportFrom(module, names, level):
             allowed = IMPORTS.get(module or "", set())
-            return bool(level) or module in MODULES - IMPORTS.keys() or {one.name for one in names} <= allowed
+            wanted = {one.name for one in names}
+            is_library = module in MODULES - IMPORTS.keys() and not wanted & THROUGH_OTHERS
+            return bool(level) or is_library or wanted <= allowed
         case ast.Attribute(ast.Name("os"), name):
             return isinstance(node.ctx, ast.Load) and name in IMPORTS["os"]
         case ast.Attribute(owner, name):
             is_own = isinstance(node.ctx, ast.Load) or (isinstance(owner, ast.Name) and owner.id == "self")
-            return is_own and name not in WRITES and not name.startswith("_")
+            return is_own and name not in WRITES | THROUGH_OTHERS and not name.startswith("_")
         case ast.Subscript(owner):
             return isinstance(node.ctx, ast.Load) or isinstance(owner, ast.Name)
         case ast.Name(name):

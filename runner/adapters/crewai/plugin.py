@@ -105,7 +105,9 @@ class CrewAIPlugin(AdapterPlugin):
         """Whether it is a crew of CrewAI's own parts and of data, whose file left this process as it was."""
         from runner.adapters.crewai import build, process_setup, shareable
 
-        return build.is_crew(crew) and shareable.may_share(build.made(crew), files) and process_setup.is_as_new()
+        if not (build.is_crew(crew) and process_setup.is_quiet()):
+            return False
+        return shareable.may_share(build.made(crew), files) and process_setup.is_as_new()
 
     def share(self, home: Home) -> None:
         """What is a run's own is its context's."""

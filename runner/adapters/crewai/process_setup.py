@@ -77,6 +77,11 @@ def quiet() -> None:
     warnings.filterwarnings("ignore", r"\w+ callbacks cannot be serialized and will prevent checkpointing", UserWarning)
 
 
+def is_quiet() -> bool:
+    """Whether nobody asked for what CrewAI has once for a process, such as its tracing."""
+    return all(os.environ.get(name) == value for name, value in QUIET.items())
+
+
 def installed() -> bool:
     """Whether CrewAI is."""
     return "crewai" in sys.modules or importlib.util.find_spec("crewai") is not None

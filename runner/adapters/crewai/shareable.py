@@ -36,7 +36,8 @@ FREE: dict[type, frozenset[str]] = {
 
 def may_share(crew: Crew, files: Iterable[Path]) -> bool:
     """Whether the tasks of a crew, read from these files, may be done beside those of other runs."""
-    return all(map(_is_plain_file, files)) and is_plain(crew)
+    found = list(files)
+    return bool(found) and all(map(_is_plain_file, found)) and is_plain(crew)
 
 
 def is_plain(crew: Crew) -> bool:
