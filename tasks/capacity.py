@@ -25,6 +25,7 @@ EACH_WAITING = 40 * 2**20  #: bytes of memory to have for each of these; one tha
 ANSWERED = 8 * 2**20  #: bytes more that each of these takes when its answer comes, perhaps all at the same time
 OF_MEMORY = 0.75  #: of all memory, what these may have; a worker has a quarter of a gigabyte beside them
 FILES_EACH, THREADS_EACH = 8, 16  #: what one of them takes: of the main process's files, and of the user's threads
+FILES_SHARED, THREADS_SHARED = 8, 4  #: what one of those that share a process takes: of that one's, and of the user's
 
 
 def processes() -> int:
@@ -60,13 +61,20 @@ def has_room_for_shared(waiting: int) -> bool:
 
 
 def _shared_tasks(concurrency: int | None, most: int) -> int:
-    """As many as the memory holds; where it was said how many tasks there may be, what is left of those."""
+    """As many as the memory holds, and the system allows files and threads; where it was said how many tasks there may
+    be, what is left of those."""
     if said := os.environ.get(SHARED):
         if not said.isdigit():
             raise UsageError(f"{SHARED} must be a number of tasks, got {said!r}")
         return int(said)
-    by_memory = int(machine_memory() * OF_MEMORY) // EACH_SHARED
-    return min(WAITING, by_memory) if concurrency is None else max(0, min(concurrency - most, by_memory))
+    by_files, by_threads = (_files() - FILES) // FILES_SHARED, _threads() // THREADS_SHARED
+    holds = max(0, min(int(machine_memory() * OF_MEMORY) // EACH_SHARED, by_files, by_threads))
+    return min(WAITING if concurrency is None else max(0, concurrency - most), holds)
+
+
+def needs_files() -> bool:
+    """Whether the processes of a pool may have more files open than a process has by default."""
+    return max(places() * FILES_EACH, shared() * FILES_SHARED) > PLAIN - FILES
 
 
 def places() -> int:

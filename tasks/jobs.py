@@ -70,7 +70,13 @@ class Process:
         self._local = threading.local()
         self._environments = environments.here()
         self._own_broker = own_broker()
-        self.shared = sharing.SharedProcess(self._do_beside, self._drain_all, pool.waits, lambda: self.stops.draining)
+        self.shared = sharing.SharedProcess(
+            self._do_beside,
+            self._drain_all,
+            pool.waits,
+            lambda: self.stops.draining,
+            self.settings.max_attempts,
+        )
         self._shares = on_main_thread and capacity.shared() > 0
         self._shared_code: CodeCache | None = None
 
@@ -127,7 +133,7 @@ class Process:
 
     def hand_over(self, job: Job) -> bool:
         """Whether another process does it, that does others of its code."""
-        if not self._shares or self.stops.draining:
+        if not self._shares or self.stops.draining or not self.shared.may_be_beside(job):
             return False
         code = self._store().code(job.run_id)
         return code is not None and sharing.hand_over(job, code_of(*code))
@@ -360,8 +366,8 @@ def job(run: str, branch: str, task: str, attempt: int) -> None:
     of Celery's, under its request, which says in turn which job it is: another trace costs 67 calls of Python.
     """
     here, request = process(), job.request_stack.top
-    first = Job(run, branch, task, attempt)
-    if sharing.codes[:] != sharing.NOTHING and request is not None and not _is_heard(request) and here.hand_over(first):
+    first, are_shared = Job(run, branch, task, attempt), sharing.places[:] != sharing.NOTHING
+    if are_shared and request is not None and not _is_heard(request) and here.hand_over(first):
         return
     _report(here.do(first), run)
     while request is not None and not _is_heard(request):

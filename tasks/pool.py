@@ -30,7 +30,7 @@ from kombu.asynchronous import get_event_loop
 from runner.engine import adapters
 from runner.tasks import capacity, request
 from runner.tasks.child import end_with_parent
-from runner.tasks.descriptors import PLAIN, out_of_the_way
+from runner.tasks.descriptors import out_of_the_way
 
 LAST_JOB, CONTINUES, WAITS = 31, 32, 33
 """What a child tells its pool, beside what billiard's own tell: 0 to 4, and Celery's: 15."""
@@ -83,7 +83,7 @@ class Pool(AsynPool):
         _reserve_shared_memory()
         self._most = capacity.places()
         self._waiting: set[int] = set()  # of those whose task waits, each by where its jobs are written to
-        if self._most * capacity.FILES_EACH > PLAIN:
+        if capacity.needs_files():
             capacity.raise_files()
         gc.collect()
         gc.freeze()  # it stays: a collector that walked through it in a child would give that a copy of it all

@@ -14,7 +14,6 @@ from runner.journal.cancellation.cancel_scope import CancelScope
 T = TypeVar("T")
 
 needed = False  #: whether tasks of this process have threads beside each other
-waiting = set[object]()  #: what is being waited for
 
 
 def begin() -> None:
@@ -39,14 +38,13 @@ def do(blocking: Callable[[], T], scope: CancelScope) -> T:
                 over.wake()
 
         context = contextvars.copy_context()
-        threading.Thread(target=context.run, args=(run,), name="of a task: call", daemon=True).start()
-        waiting.add(outcome_of := object())
         try:
-            while not outcome:
-                scope.check_in_call()
-                over.wait()
-        finally:
-            waiting.discard(outcome_of)
+            threading.Thread(target=context.run, args=(run,), name="of a task: call", daemon=True).start()
+        except RuntimeError:  # the system has no more of them: then a stop waits for this
+            return blocking()
+        while not outcome:
+            scope.check_in_call()
+            over.wait()
     found, error = outcome.pop()
     if error is None:
         result: T = found

@@ -67,16 +67,18 @@ class CancelScope:
             raise self._in_call.stop
 
     def check_in_call(self) -> None:
-        """Stop here, inside of a call, if the task is to stop before that ends."""
+        """Stop here, inside of a call but of no write, if the task is to stop before that ends."""
         stop = self._in_call.stop
-        if stop is not None and (self._forced or not getattr(stop, "deferrable", False)):
+        if stop is not None and not self._in_write.many and (self._forced or not getattr(stop, "deferrable", False)):
             raise stop
 
     def sleep_in_call(self, seconds: float) -> None:
-        """Sleep so long inside of a call, or until the task is to stop, which is raised if the call has no time."""
+        """Sleep so long inside of a call, unless the task is to stop before that ends: that is raised."""
+        end = self._clock.monotonic() + seconds
         with self.waking() as stopped:
-            self.check_in_call()
-            self._clock.wait(stopped.wait, seconds)
+            while (left := end - self._clock.monotonic()) > 0:
+                self.check_in_call()
+                self._clock.wait(stopped.wait, left)
         self.check_in_call()
 
     def force(self) -> None:
@@ -153,6 +155,11 @@ class _InWrite:
 
 
 _waiting: dict[int, "Wakeup"] = {}
+
+
+def asleep() -> int:
+    """How many threads of tasks wait for something, such as a model, and need no core."""
+    return len(_waiting)
 
 
 class Wakeup:

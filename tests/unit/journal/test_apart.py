@@ -4,10 +4,10 @@ import subprocess
 import sys
 
 CODE = """
-import threading
+import threading, time
 from runner.core.errors import ClaimLost, Interrupted
 from runner.journal import apart
-from runner.journal.cancellation.cancel_scope import CancelScope
+from runner.journal.cancellation.cancel_scope import CancelScope, asleep
 
 held, out, raised, scope = threading.Event(), threading.Event(), [], CancelScope()
 
@@ -16,7 +16,7 @@ def call():
     assert held.wait(60)
     return "answered"
 
-assert apart.do(lambda: "here", scope) == "here" and not apart.waiting
+assert apart.do(lambda: "here", scope) == "here" and not asleep()
 apart.begin()
 assert apart.do(lambda: threading.current_thread().name, scope) == "of a task: call"
 try:
@@ -52,7 +52,7 @@ held, scope = threading.Event(), CancelScope()
 thread = begun()
 scope.ask(ClaimLost("gone"))
 thread.join(60)
-assert isinstance(raised.pop(), ClaimLost) and not apart.waiting
+assert isinstance(raised.pop(), ClaimLost) and not asleep()
 held.set()
 
 # what may wait gets the answer
@@ -63,17 +63,28 @@ held.set()
 thread.join(60)
 assert raised == ["answered"]
 
-# a sleep inside of a call ends when the task is to stop, and raises it if the call has no time
-scope = CancelScope()
-scope.sleep_in_call(0.01)
-threading.Timer(0.05, scope.ask, [Interrupted("draining")]).start()
-scope.sleep_in_call(600)
-scope.force()
+# a sleep inside of a call, as between two tries, goes on while the call has time, and raises the stop when it has none
+scope, began = CancelScope(), time.monotonic()
+threading.Timer(0.01, scope.ask, [Interrupted("draining")]).start()
+scope.sleep_in_call(0.2)
+assert time.monotonic() - began >= 0.2 and scope.stopping
+threading.Timer(0.01, scope.force).start()
 try:
     scope.sleep_in_call(600)
 except Interrupted:
     raised.clear()
 assert not raised
+
+# but not inside of a write, which waits for the store
+with scope.write:
+    scope.sleep_in_call(0.01)
+
+# where the system has no more threads, it is done in the task's own
+def refuse(*_):
+    raise RuntimeError("can't start new thread")
+
+threading.Thread.start, held = refuse, CancelScope()
+assert apart.do(lambda: threading.current_thread().name, held) == "MainThread"
 """
 
 

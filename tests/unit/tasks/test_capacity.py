@@ -51,6 +51,31 @@ def test_processes_that_wait_for_models_by_what_the_machine_has(monkeypatch: pyt
     assert capacity.waiting_processes(2**20, 1024, 10) == 2
 
 
+@pytest.mark.parametrize(("memory", "files", "threads", "asked", "many"), [
+    (2**40, 2**20, 2**20, None, 500), (2**30, 2**20, 2**20, None, 192), (2**40, 1024, 2**20, None, 96),
+    (2**40, 64, 2**20, None, 0), (2**40, 2**20, 1024, None, 256),
+    (2**40, 2**20, 2**20, 100, 10), (2**40, 2**20, 2**20, 50, 0),
+])  # fmt: skip
+def test_tasks_that_share_processes_by_what_the_machine_has(
+    memory: int, files: int, threads: int, asked: int | None, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(capacity.SHARED, raising=False)
+    monkeypatch.setattr(capacity, "processes", lambda: 4)
+    monkeypatch.setattr(capacity, "waiting_processes", lambda: 90)
+    monkeypatch.setattr(capacity, "machine_memory", lambda: memory)
+    monkeypatch.setattr(capacity, "_files", lambda: files)
+    monkeypatch.setattr(capacity, "_threads", lambda: threads)
+    assert capacity.parts("auto", asked)[0][capacity.SHARED] == str(many)
+
+
+def test_a_pool_may_open_more_files_if_its_processes_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(capacity.MOST, "90")
+    monkeypatch.setenv(capacity.SHARED, "0")
+    assert not capacity.needs_files()
+    monkeypatch.setenv(capacity.SHARED, "200")
+    assert capacity.needs_files()
+
+
 def test_another_process_leaves_memory_for_the_answers_of_those_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which may come all at the same time."""
     monkeypatch.setattr(capacity, "_available", lambda: 500 * 2**20)

@@ -30,14 +30,14 @@ def do(job):
 
 os.chdir("/")
 process = sharing.SharedProcess(do, lambda: drained.append(1), lambda: None)
-claim = SimpleNamespace(bundle="b", module="m", attr="a", adapter="none", standin="")
+claim = SimpleNamespace(bundle="b", module="m", attr="a", adapter="none", standin="", job=Job("r", "main", "t", 1))
 code, jobs = code_of("b", "m", "a", "none"), [Job("r", "main", f"t{n}", 1) for n in range(6)]
 
 # nobody is there, then nobody of this code
-assert not any(sharing.codes[:]) and not sharing.hand_over(jobs[0], code)
+assert not any(any(code) for code, _, _ in sharing._all()) and not sharing.hand_over(jobs[0], code)
 assert process._may_open(claim)
 process._open(claim, None)
-assert process.is_open and any(sharing.codes[:])
+assert process.is_open and any(any(code) for code, _, _ in sharing._all())
 assert not sharing.hand_over(jobs[0], code_of("b", "m", "other", "none"))
 
 # as many as there may be, each in a thread with a working directory of its own
@@ -48,9 +48,35 @@ assert sorted(began, key=lambda one: one[1]) == [(job, seat, "/") for seat, job 
 assert os.getcwd() == "/"
 
 # where those that are there do not wait, and another core is free, another process is to do it
-sharing.ACTIVE, sharing.capacity.processes = 1, lambda: 2
+sharing.ACTIVE, sharing.capacity.processes = 1, lambda: 3
 assert not sharing.hand_over(jobs[3], code)
 sharing.ACTIVE = 10
+
+# where there is no thread for it, it is done where it is; a later one is taken
+class NoThread(threading.Thread):
+    def start(self):
+        raise RuntimeError("can't start new thread")
+
+def no_directory():
+    raise OSError("a thread cannot have one")
+
+sharing.capacity.shared, thread, directory = lambda: 4, threading.Thread, sharing.own_directory.begin
+threading.Thread = NoThread
+assert not sharing.hand_over(jobs[3], code)
+threading.Thread, sharing.own_directory.begin = thread, no_directory
+assert not sharing.hand_over(jobs[3], code)
+sharing.own_directory.begin = directory
+assert sharing.hand_over(jobs[3], code) and done.acquire(timeout=60)
+
+# what another one of the worker has counts
+sharing.capacity.shared = lambda: 8
+sharing._say(3, sharing.NO_CODE, 1, 4)
+assert not sharing.hand_over(jobs[4], code)
+sharing.forget(1)
+assert not sharing._all()[3][2]
+
+# a task in its last attempt is not beside others: it may be what ends the process
+assert process.may_be_beside(Job("r", "main", "t", 4)) and not process.may_be_beside(Job("r", "main", "t", 5))
 
 # a crew that turns out to be another one ends that; if the process was changed, all tasks are handed back
 def refused(*_):
@@ -64,7 +90,12 @@ for changed in (False, True):
     except Interrupted:
         pass
     assert drained == [1] * changed
-assert not any(sharing.codes[:]) and not sharing.hand_over(jobs[4], code)
+assert not any(any(code) for code, _, _ in sharing._all()) and not sharing.hand_over(jobs[4], code)
+
+# its place, by which its tasks have their pages, is its own until the last of them is done
+other = sharing.SharedProcess(do, lambda: None, lambda: None)
+other._open(claim, None)
+assert (process.place, other.place) == (0, 1)
 
 # and the process ends with the last of them
 waits = threading.Thread(target=process.wait_until_empty)
@@ -73,7 +104,11 @@ waits.join(0.05)
 assert waits.is_alive()
 may_end.set()
 waits.join(60)
-assert not waits.is_alive() and len(began) == 3
+assert not waits.is_alive() and len(began) == 4 and not sharing._all()[0][1]
+
+# who was killed has said nothing: its worker does
+sharing.forget(os.getpid())
+assert not any(any(code) for code, _, _ in sharing._all())
 """
 
 
