@@ -135,6 +135,39 @@ def test_an_end_of_the_process_costs_each_the_call_that_was_out(
         assert models.summary()["requests"] == MANY + repeated
 
 
+def test_a_task_whose_processes_die_fails_its_own_run_alone(
+    crewai_fleet: Any,
+    client: Client,
+    crew: Any,
+    at: Any,
+    held_back: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    eventually: Any,
+) -> None:
+    with held_back() as (models, may_answer):
+        monkeypatch.setenv("OPENAI_BASE_URL", models.root + "/v1")
+        crewai_fleet.start("--pool", "prefork", RUNNER_MAX_ATTEMPTS="2")
+        runs = _submitted(crewai_fleet, crew(), 6)
+        models.wait_for(6, 200)
+        # Given tasks whose process died
+        pid, many = at(runs).most_common(1)[0]
+        assert many > 1
+        repeated = {run for run in runs if pid in at([run])}
+        os.kill(pid, signal.SIGKILL)
+        models.wait_for(6 + many, 200)
+        # Then, as the next time would be the last, each is alone
+        assert set(at(repeated).values()) == {1}
+        # and where that is killed, too, no other run fails of it
+        killed = sorted(repeated)[0]
+        [last] = at([killed])
+        os.kill(last, signal.SIGKILL)
+        may_answer.set()
+        ends = {run: client.run(run).wait(100) for run in runs}
+        assert {run for run, end in ends.items() if end.status == "failed"} == {killed}
+        assert "its worker died 2 times in a row" in (ends[killed].error or "")
+        assert {end.status for run, end in ends.items() if run != killed} == {"completed"}
+
+
 def test_the_time_of_one_is_up_and_others_continue(
     crewai_fleet: Any,
     client: Client,
