@@ -36,9 +36,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CHILD = b"c"  #: what a new child writes into the wake-up pipe
-AWAY = (
-    0.5  #: seconds between two tries to reach a store that is away, at most: it is to learn of us as soon as it is back
-)
+AWAY = 0.5  #: seconds at most between two tries to reach a store that is away: it is to learn of us once it is back
 LOOK = 0.1  #: seconds between looks for a child that just started
 LOOK_BACK = 5.0  #: for so long a worker looks again what a restored store may have forgotten
 HANG_GRACE = 10.0  #: after a task's timeout, before its process is killed

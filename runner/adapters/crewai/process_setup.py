@@ -78,7 +78,7 @@ def quiet() -> None:
 
 
 def is_quiet() -> bool:
-    """Whether nobody asked for what CrewAI has once for a process, such as its tracing."""
+    """Whether CrewAI's tracing and telemetry are off, of which a process has one."""
     return all(os.environ.get(name) == value for name, value in QUIET.items())
 
 
