@@ -23,6 +23,7 @@ from runner.core.jobs import Job
 OF_BEFORE = 7 * 24 * 3600.0  #: seconds that a folder of an older version was unused before it is removed
 PATIENCE = 5.0  #: seconds for who holds a task's folder to leave it: it handed the task back, and is about to
 POLL = 0.005  #: seconds between two looks at whether it did
+LOOK = 0.1  #: and at whether it stands still, for which the locks of all processes are read
 STOPPED = "T"  #: the state of a process that was stopped: it does not leave before it continues
 PUBLIC = Path("/var/tmp")  #: where a user has a folder of his own, if his cache is hidden
 
@@ -59,9 +60,14 @@ def take(store: str, cache: Path, job: Job) -> HeldFolder:
     `OSError`.
     """
     name = hashlib.sha256(job.ref.encode()).hexdigest()[:24]
-    own, number, until = _of_store(store, cache) / name, 1, SYSTEM.monotonic() + PATIENCE
+    own, number, began = _of_store(store, cache) / name, 1, SYSTEM.monotonic()
+    next_look = began
     while (handle := _held(own)) is None:
-        if number == 1 and SYSTEM.monotonic() < until and processes.state(held_files.holder(own)) != STOPPED:
+        now = SYSTEM.monotonic()
+        if stands_still := now >= next_look:
+            next_look = now + LOOK
+            stands_still = processes.state(held_files.holder(own)) == STOPPED
+        if number == 1 and now < began + PATIENCE and not stands_still:
             SYSTEM.sleep(POLL)
         else:
             number += 1
