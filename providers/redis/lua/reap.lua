@@ -30,8 +30,8 @@ local function intact_end(home, run, name, record)
   end
 end
 local held, refs = {}, some
-local function is_of(by)  -- a process whose tasks have a thread each: claims name that, too
-  return process == "" or by == process or string.sub(by, 1, #process + 1) == process .. "-"
+local function is_of(by)  -- where tasks of a process have a thread each, claims name that, too: they die with it
+  return process == "" or by == process or (dead == "1" and string.sub(by, 1, #process + 1) == process .. "-")
 end
 if #some > 0 then
   local found = redis.call("HMGET", claims, unpack(some))

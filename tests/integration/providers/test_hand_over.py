@@ -72,6 +72,16 @@ def test_one_process_of_a_worker_that_holds_many_is_one_script(driver: Driver, r
     assert client.left == [(1, 2 * AT_ONCE - 1)]
 
 
+def test_what_threads_of_a_process_hold_is_taken_back_when_that_died(driver: Driver, redis: "Redis[str]") -> None:
+    for n, process in enumerate(("7", "7-0", "7-1", "77-0")):
+        driver.submit(PLAN, f"r-{n}")
+        driver.claim(next(driver.jobs()), process=process)
+    # What one of them could not do is its own alone; what died with the process is all of it
+    assert reap(Counting(redis), process="7") == ["r-0|main|a"]
+    assert sorted(reap(Counting(redis), process="7", dead=True)) == ["r-1|main|a", "r-2|main|a"]
+    assert driver.workers.claimed("w0") == 1
+
+
 def test_what_it_costs_is_linear(driver: Driver, redis: "Redis[str]") -> None:
     costs = []
     for many in (2 * AT_ONCE, 4 * AT_ONCE, 6 * AT_ONCE):
