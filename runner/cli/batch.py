@@ -59,6 +59,11 @@ def lines(source: IO[bytes], name: str, common: Mapping[str, Any]) -> Iterator[N
         yield number, {**common, **found}
 
 
+def first(source: IO[bytes], name: str, common: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The inputs of the first run: what a file runs can depend on them. Raises `BadInput`."""
+    return next((given for _, given in lines(source, name, common)), common)
+
+
 def check(source: IO[bytes], name: str, common: Mapping[str, Any], prepared: Prepared) -> tuple[int, str]:
     """Look at every line before anything is stored. Returns how many there are, and what they come to, as a hash.
 

@@ -110,7 +110,9 @@ def submit(
         file = parse_target(target).file
         _take_environment(file)
         shown = reading(file, shown=not as_json)
-        prepared = prepare(target, limit=bundle_limit, inputs=inputs, alone=True, meanwhile=shown, own=own)
+        source = stack.enter_context(batches.opened(each)) if each is not None else None
+        given = inputs if source is None else batches.first(source, str(each), inputs)
+        prepared = prepare(target, limit=bundle_limit, inputs=given, alone=True, meanwhile=shown, own=own)
         if line := untested(prepared.adapter):
             say(line)
         if dry_run:
@@ -118,7 +120,6 @@ def submit(
             return 0
         if each is None:
             _refuse_missing(prepared, inputs)
-        source = stack.enter_context(batches.opened(each)) if each is not None else None
         total, digest = batches.check(source, str(each), inputs, prepared) if source is not None else (1, "")
         if line := packing.left_out(prepared.packed):
             say(line)

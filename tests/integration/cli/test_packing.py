@@ -59,6 +59,23 @@ def test_what_is_not_packed_is_said_and_not_there(cli: Any, fleet: Any, write_cr
     assert "not packed" not in cli("submit", crew, "--json").err
 
 
+def test_a_file_is_read_by_the_inputs_of_the_first_line(cli: Any, write_crew: Any) -> None:
+    crew: Path = write_crew("""
+        from runner import Crew, Task
+
+        class Report:
+            def __init__(self, topic):
+                self.topic = topic
+
+            def crew(self):
+                return Crew(tasks=[Task(name="write", run=lambda ctx: self.topic)])
+    """)
+    many = crew.parent / "many.jsonl"
+    many.write_text('{"topic": "owls"}\n{"topic": "bats"}\n')
+    said = cli("submit", f"{crew}:Report", "--each", many, "--dry-run")
+    assert said.code == 0, said.err
+
+
 def test_what_the_command_reads_and_writes_is_not_packed(cli: Any, write_crew: Any) -> None:
     # A file of inputs may be larger than any bundle, and one of results is another each time
     crew: Path = write_crew(CREW)
