@@ -17,6 +17,10 @@ given: ContextVar[Given | None] = ContextVar("runner_given", default=None)
 """The inputs of the run: classes that cannot be created without arguments are made with those of their names."""
 
 
+class NotGiven(BadCrew):
+    """A class needs arguments, and the run has no inputs of their names."""
+
+
 def needed(owner: type) -> list[str]:
     """The arguments that a class cannot be made without, where all of them can be given by name."""
     try:
@@ -35,7 +39,7 @@ def arguments(owner: type, label: str) -> dict[str, object]:
     inputs = Given() if inputs is None else inputs
     if lacking := [name for name in names if name not in inputs]:
         listed, options = ", ".join(names), " ".join(f"--input {name}=..." for name in lacking)
-        raise BadCrew(f"{label} is made with {listed}: give {options}")
+        raise NotGiven(f"{label} is made with {listed}: give {options}")
     found = {name: inputs[name] for name in inspect.signature(owner).parameters if name in inputs}
     inputs.used = frozenset({*inputs.used, *found})
     return found

@@ -33,7 +33,8 @@ def factories(module: ModuleType, kinds: Kinds) -> list[str]:
     """Functions and classes of a module that make a crew when they are called, by the names that they can be named by.
 
     The entry points of a project count first, unless the file does more than to call one as a script; then those that
-    only make one; then what it does as a script; then other functions that kick one off.
+    only make one; then what it does as a script; then other functions that kick one off. A script that asks for
+    something comes last where a class needs arguments.
     """
     names = list(_makers(module, kinds))
     entries = [name for name, kicks_off in names if kicks_off and name in frameworks.entries()]
@@ -43,7 +44,9 @@ def factories(module: ModuleType, kinds: Kinds) -> list[str]:
         return entries
     if not entries and (made := [name for name, kicks_off in names if not kicks_off]):
         return made
-    return [script.NAME] if is_script and not (classes and used & _ASKS) else [name for name, _ in names] or classes
+    if is_script and classes and used & _ASKS:  # what it asks for may be what they need
+        return [*([name for name, _ in names] or classes), script.NAME]
+    return [script.NAME] if is_script else [name for name, _ in names] or classes
 
 
 def _makers(module: ModuleType, kinds: Kinds) -> Iterator[tuple[str, bool]]:

@@ -9,6 +9,7 @@ import difflib
 import hashlib
 import importlib
 import inspect
+import io
 import itertools
 import linecache
 import os
@@ -16,7 +17,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, redirect_stderr
 from functools import lru_cache
 from pathlib import Path
 from traceback import walk_tb
@@ -26,7 +27,7 @@ from pydantic import ValidationError
 
 from runner.bundles import frameworks, isolation, script
 from runner.bundles.arguments import Given as Given
-from runner.bundles.arguments import arguments
+from runner.bundles.arguments import NotGiven, arguments
 from runner.bundles.arguments import given as given
 from runner.bundles.arguments import needed as needed
 from runner.bundles.continuation import is_whole
@@ -223,11 +224,8 @@ def find_crew(
     # A main.py that imports a class of crews has a function that kicks it off, with the inputs it is to get.
     is_own = any(not inspect.isclass(crew) or crew.__module__ == module.__name__ for _, crew in left)
     made = [] if is_own else [entry] if entry else [] if left else made
-    if len(made) > 1:
-        names = ", ".join(made)
-        raise BadCrew(f"{file} makes a crew in {len(made)} places: {names}; name one, as in {file}:{made[0]}")
     if made:
-        return _named(made[0], _named_crew(module, made[0], is_crew))
+        return _made(module, made, is_crew)
     if not left:
         values = vars(module).values()
         is_agent, word = frameworks.word_of(values) == "agent", frameworks.words_of(values)
@@ -239,6 +237,22 @@ def find_crew(
             f"or a function without arguments that {call}"
         )
     return left[0]
+
+
+def _made(module: ModuleType, made: list[str], is_crew: Callable[[object], bool]) -> tuple[str, object]:
+    """What the only one of these comes to; where it lacks inputs, what the file does as a script without any."""
+    names, file = [name for name in made if name != script.NAME] or made, _file(module)
+    try:
+        if len(names) == 1:
+            return _named(names[0], _named_crew(module, names[0], is_crew))
+        listed = ", ".join(names)
+        raise NotGiven(f"{file} makes a crew in {len(names)} places: {listed}; name one, as in {file}:{names[0]}")
+    except NotGiven:
+        with redirect_stderr(io.StringIO()):  # how it is to be called, as a parser of arguments says it
+            crew = _tried(module, script.NAME, is_crew) if len(names) < len(made) else None
+        if crew is None:
+            raise
+        return _named(script.NAME, crew)
 
 
 def _tried(module: ModuleType, entry: str, is_crew: Callable[[object], bool]) -> object:

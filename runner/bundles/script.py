@@ -30,7 +30,7 @@ def names_used(code: CodeType, known: dict[str, object]) -> set[str]:
         code, known = left.pop()
         names = set(names_of(code))
         found |= names
-        for value in [known[name] for name in names if name in known]:
+        for value in [inner for name in names if name in known for inner in _held(known[name])]:
             if id(value) in seen or not str(getattr(value, "__module__", "")).startswith(bundle):
                 continue
             seen.add(id(value))
@@ -39,6 +39,16 @@ def names_used(code: CodeType, known: dict[str, object]) -> set[str]:
                 if inspect.isfunction(function):
                     left.append((function.__code__, function.__globals__))
     return found
+
+
+def _held(value: object, depth: int = 3) -> Iterator[object]:
+    """The value, and the functions that it holds if a decorator made a command or the like of them (click, Typer)."""
+    yield value
+    if inspect.isroutine(value) or inspect.isclass(value) or inspect.ismodule(value) or not depth:
+        return
+    inner = value if isinstance(value, list | tuple) else getattr(value, "__dict__", value)
+    for one in inner.values() if isinstance(inner, dict) else inner if isinstance(inner, list | tuple) else ():
+        yield from _held(one, depth - 1)
 
 
 def names_of(code: CodeType) -> Iterator[str]:

@@ -125,6 +125,36 @@ PROGRAMS = {
         if __name__ == "__main__":
             write(run().raw)
         """,
+    "parsed": """
+        import argparse
+        import sys
+
+        class Trip:
+            def __init__(self, city):
+                self.city = city
+
+            def run(self):
+                return [make(text).kickoff(inputs={"topic": self.city}).raw for text in ("Plan", "Check")]
+
+        def main():
+            parser = argparse.ArgumentParser()
+            parser.add_argument("--city", default="Rome")
+            write(*Trip(parser.parse_args().city).run())
+
+        if __name__ == "__main__":
+            sys.exit(main())
+        """,
+    "clicked": """
+        import click
+
+        @click.command()
+        @click.option("--city", default="Oslo")
+        def main(city):
+            write(make("Clicked").kickoff(inputs={"topic": city}).raw)
+
+        if __name__ == "__main__":
+            main()
+        """,
 }
 
 ALONE = """
@@ -138,7 +168,11 @@ for number, file in enumerate(sys.argv[1:]):
         config.DEFAULT_STORAGE_PATH = os.environ["CREWAI_STORAGE_DIR"]
         os.makedirs(os.environ["HOME"])
         os.chdir(os.path.dirname(file))
-        runpy.run_path(file, run_name="__main__")
+        sys.argv = [file]
+        try:
+            runpy.run_path(file, run_name="__main__")
+        except SystemExit as end:
+            assert not end.code
         sys.stdout.flush()
         os._exit(0)
     children[pid] = file

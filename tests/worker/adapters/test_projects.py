@@ -261,6 +261,50 @@ SCRIPTS: dict[str, Any] = {
         made("Rome").kickoff()
     """: ["crew", {}, ["On Bonn in {month}."]],
     """
+    class Trip:
+        def __init__(self, place):
+            self.place = place
+        def run(self):
+            return made(self.place).kickoff(inputs={"month": "August"})
+
+    def main():
+        import argparse
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--place", default="Bern")
+        Trip(parser.parse_args().place).run()
+
+    if __name__ == "__main__":
+        main()
+    """: ["__main__", {"month": "August"}, ["On Bern in {month}."]],
+    """
+    class Trip:
+        def __init__(self, place):
+            self.place = place
+        def run(self):
+            return made(self.place).kickoff()
+
+    if __name__ == "__main__":
+        import argparse
+        parser = argparse.ArgumentParser()
+        parser.add_argument("place")
+        Trip(parser.parse_args().place).run()
+    """: "main.py:Trip is made with place: give --input place=...",
+    """
+    import click
+
+    @click.group()
+    def cli():
+        pass
+
+    @cli.command()
+    @click.option("--city", default="Kiel")
+    def go(city):
+        made(city).kickoff(inputs={"month": "May"})
+
+    if __name__ == "__main__":
+        cli(["go"])
+    """: ["__main__()", {}, []],
+    """
     if __name__ == "__main__":
         made("Rome")
         raise AssertionError("kicks nothing off, so it is not done")
