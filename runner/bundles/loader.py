@@ -245,13 +245,12 @@ def _made(module: ModuleType, made: list[str], is_crew: Callable[[object], bool]
     try:
         if len(names) == 1:
             return _named(names[0], _named_crew(module, names[0], is_crew))
-        listed = ", ".join(names)
-        raise NotGiven(f"{file} makes a crew in {len(names)} places: {listed}; name one, as in {file}:{names[0]}")
+        many = f"{len(names)} places: {', '.join(names)}"
+        raise NotGiven(f"{file} makes a crew in {many}; name one, as in {file}:{names[0]}")
     except NotGiven:
         with redirect_stderr(io.StringIO()):  # how it is to be called, as a parser of arguments says it
-            crew = _tried(module, script.NAME, is_crew) if len(names) < len(made) else None
-        if crew is None:
-            raise
+            if len(names) == len(made) or (crew := _tried(module, script.NAME, is_crew)) is None:
+                raise
         return _named(script.NAME, crew)
 
 
