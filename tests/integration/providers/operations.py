@@ -1,5 +1,6 @@
 """Each operation, done to Redis and to memory alike; what the two answer, and all they hold, must agree."""
 
+import contextlib
 import itertools
 import json
 import math
@@ -325,6 +326,9 @@ class Operations(RuleBasedStateMachine):
         if lost and not silent and (due is REFUSED or again is REFUSED):
             assert _answer(partial(write, memory)) is REFUSED
         self.line.reconnected = False  # what is to be lost is the answer to this write
+        if lost and again is REFUSED and redis._reserved is False:  # nor to the note that is owed before an end
+            with contextlib.suppress(ClaimLost):
+                redis._note_surely()
         self.line.lose = int(lost)
         found = _answer(partial(write, redis))
         self.line.lose = 0
