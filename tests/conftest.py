@@ -20,6 +20,7 @@ import pytest
 from redis import Redis
 
 from runner.client import Client
+from runner.events import kickoff
 from runner.testing import Fleet, RedisServer, eventually
 from runner.testing import fleet as testing_fleet
 
@@ -119,8 +120,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # when all fixtures are gone that go
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
-    """What a file's tests imported stays as well: each collection after it would look through it."""
+    """A test begins in no kickoff, also where an event outside of any left one in this thread's context.
+
+    What a file's tests imported stays as well: each collection after it would look through it.
+    """
     global _imported
+    kickoff.depth.set(0)
+    kickoff.enter(None)
     try:
         return (yield)
     finally:
