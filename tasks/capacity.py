@@ -50,7 +50,8 @@ def waiting_processes(memory: int | None = None, files: int | None = None, threa
 
 
 def shared() -> int:
-    """How many tasks this worker has at a time, at most, in processes that they share (see `runner.tasks.sharing`)."""
+    """How many tasks this worker has at a time, at most, in processes that they share (see
+    `runner.tasks.shared_process`)."""
     return int(os.environ.get(SHARED, "0"))
 
 

@@ -27,7 +27,7 @@ from runner.providers.redis.patience import TRANSIENT_ERRORS, NotNow, outage
 from runner.providers.redis.protocol import POOLS
 from runner.providers.redis.rewound import LookBack
 from runner.providers.redis.workers import Workers
-from runner.tasks import sharing
+from runner.tasks import shared_process
 from runner.tasks.descriptors import out_of_the_way
 from runner.tasks.stops import DRAINS, RECHECK
 
@@ -279,7 +279,7 @@ class Heartbeat(threading.Thread):
         os.close(self._pidfds.pop(pid))
         self._free_slot(pid)
         task_marks.forget(pid)
-        sharing.forget(pid)
+        shared_process.forget(pid)
         self._left.pop(pid, None)
         try:
             self._reap_process(pid)

@@ -17,7 +17,7 @@ from celery.concurrency.base import BasePool
 from celery.exceptions import Retry as CeleryRetry
 from celery.signals import task_postrun, task_prerun, task_success, worker_process_init
 
-from runner.bundles import own_logging, relative_paths
+from runner.bundles import relative_paths, task_logging
 from runner.core import waiting
 from runner.core.jobs import Claim, Job, Refusal
 from runner.core.redaction import redact
@@ -37,7 +37,7 @@ from runner.providers.redis.patience import REFUSED
 from runner.providers.redis.pipelined import Replicas
 from runner.providers.redis.protocol import name_of
 from runner.providers.redis.store import RedisStore
-from runner.tasks import capacity, environments, pool, sharing
+from runner.tasks import capacity, environments, pool, shared_process
 from runner.tasks.app import app, own_broker, pools, state_url
 from runner.tasks.request import WATCHED, JobRequest, TaskFailed, continues
 from runner.tasks.stops import DRAINS, TaskStops
@@ -70,8 +70,8 @@ class Process:
         self._local = threading.local()
         self._environments = environments.here()
         self._own_broker = own_broker()
-        self.shared = sharing.SharedProcess(
-            self._do_beside,
+        self.shared = shared_process.SharedProcess(
+            self._do_in_thread,
             self._drain_all,
             pool.waits,
             lambda: self.stops.draining,
@@ -97,8 +97,8 @@ class Process:
     def name(self) -> str:
         """What claims call this process: its pid; the thread as well, where tasks have one each."""
         if self._on_main_thread:
-            seat = sharing.seat()
-            return str(os.getpid()) if seat is None else f"{os.getpid()}-{seat}"
+            thread = shared_process.thread_number()
+            return str(os.getpid()) if thread is None else f"{os.getpid()}-{thread}"
         waiter = waiting.here()
         return f"{os.getpid()}-{threading.get_ident() if waiter is None else waiter.local.place}"
 
@@ -132,14 +132,14 @@ class Process:
             return None
 
     def hand_over(self, job: Job) -> bool:
-        """Whether another process does it, that does others of its code."""
-        if not self._shares or self.stops.draining or not self.shared.may_be_beside(job):
+        """Offer the job to a shared process that runs the same code. Returns whether one accepted it."""
+        if not self._shares or self.stops.draining or not self.shared.may_share_process(job):
             return False
         code = self._store().code(job.run_id)
-        return code is not None and sharing.hand_over(job, code_of(*code))
+        return code is not None and shared_process.hand_over(job, code_of(*code))
 
-    def _do_beside(self, job: Job) -> None:
-        """In a seat's thread: do a job, and those that it continues with."""
+    def _do_in_thread(self, job: Job) -> None:
+        """Run a job, and those that it continues with, in a thread of a shared process."""
         self.begin_slice("")
         while True:
             self.do(job)
@@ -193,22 +193,22 @@ class Process:
         kept = self._kept()
         found: JobExecutor | None = getattr(kept, "executor", None)
         if found is None:
-            beside = sharing.seat() is not None
-            alone = self._on_main_thread and not beside
+            in_shared_process = shared_process.thread_number() is not None
+            alone = self._on_main_thread and not in_shared_process
             found = JobExecutor(
                 self._store(),
                 worker=self.worker,
                 process=self.name(),
                 cache=cache_dir(),
                 stops=self.stops,
-                outgoing=None if beside else self._outgoing,
-                page=task_marks.page(self._page(), self.name(), beside=beside),
+                outgoing=None if in_shared_process else self._outgoing,
+                page=task_marks.page(self._page(), self.name(), in_shared_process=in_shared_process),
                 retire=pool.retire if self._on_main_thread else None,
                 waits=pool.waits if alone else None,
-                is_wanted=self._is_wanted if not beside else lambda: False,
+                is_wanted=self._is_wanted if not in_shared_process else lambda: False,
                 time_slice=self.settings.time_slice,
                 serves=["" if one == "process" else one for one in pools()],
-                code=self._shared_code if beside else self._code(),
+                code=self._shared_code if in_shared_process else self._code(),
                 environments=self._environments,
                 sharing=self.shared if self._shares else NO_SHARING,
             )
@@ -226,8 +226,8 @@ class Process:
         waiter = waiting.here()
         if waiter is not None:
             return cast(int | None, waiter.local.place)
-        if (seat := sharing.seat()) is not None:
-            return self.shared.place * sharing.SEATS + seat
+        if (thread := shared_process.thread_number()) is not None:
+            return self.shared.place * shared_process.THREADS + thread
         return self._place if self._on_main_thread else next(self._threads)
 
 
@@ -235,11 +235,12 @@ def share() -> None:
     """In the main process, before its pool forks."""
     global OUT
     places, forked = capacity.places(), _has_children()
+    task_threads = shared_process.PROCESSES * shared_process.THREADS if capacity.shared() else 0
     OUT = task_marks.share_sent(setting("RUNNER_WORKER_ID", ""), identity(state_url()), places if forked else 1)
-    task_marks.share(places, forked=forked, beside=sharing.PROCESSES * sharing.SEATS if capacity.shared() else 0)
-    sharing.share()
+    task_marks.share(places, forked=forked, task_threads=task_threads)
+    shared_process.share()
     observers.installed()  # what each of its children would look for, and make, for itself
-    own_logging.of_worker()
+    task_logging.of_worker()
     for name in scripts.names():
         scripts.load(name)
 
@@ -366,7 +367,7 @@ def job(run: str, branch: str, task: str, attempt: int) -> None:
     of Celery's, under its request, which says in turn which job it is: another trace costs 67 calls of Python.
     """
     here, request = process(), job.request_stack.top
-    first, are_shared = Job(run, branch, task, attempt), sharing.places[:] != sharing.NOTHING
+    first, are_shared = Job(run, branch, task, attempt), shared_process.table[:] != shared_process.EMPTY
     if are_shared and request is not None and not _is_heard(request) and here.hand_over(first):
         return
     _report(here.do(first), run)

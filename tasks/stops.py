@@ -2,7 +2,7 @@
 
 In a pool child the task runs on the main thread, and a signal's handler raises in it, also out of a sleep or a socket.
 In a threads pool, and in a pool child whose tasks have a thread each, the exception is set in the task's thread and
-comes at its next bytecode. Such a child leaves a call of a model where it is: `runner.journal.apart`.
+comes at its next bytecode. Such a child leaves a call of a model where it is: `runner.journal.blocking_calls`.
 """
 
 import contextlib

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from runner.bundles.environment import LISTED, LOCK, PROJECT, VERSION, Environment
-from runner.bundles.own_wheel import contents, own_wheel
+from runner.bundles.runner_wheel import contents, runner_wheel
 from runner.core.errors import EnvironmentFailed
 from runner.core.redaction import redact
 
@@ -71,7 +71,7 @@ def _build(wanted: Environment, home: Path, cache: Path, lock: int) -> None:
     python = wanted.python or sys.executable
     _uv(wanted, lock, "venv", "--no-project", "--python", python, str(home))
     lines = home / "requirements.in"
-    given = [str(own_wheel(cache.absolute()))]
+    given = [str(runner_wheel(cache.absolute()))]
     if wanted.file == LOCK:
         exported = (
             "--frozen",

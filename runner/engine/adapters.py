@@ -104,10 +104,10 @@ def share(name: str, home: Home) -> None:
         one.share(home)
 
 
-def prepare_beside(name: str, home: Home) -> None:
+def prepare_shared_task(name: str, home: Home) -> None:
     """Make this thread and context ready for one task of such a crew beside others."""
     for one in _of(name):
-        one.prepare_beside(home)
+        one.prepare_shared_task(home)
 
 
 def is_unchanged(name: str) -> bool:

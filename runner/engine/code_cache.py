@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from runner.bundles import loader, own_logging, relative_paths, run_program, signing, task_files, unpacked
+from runner.bundles import loader, relative_paths, run_program, signing, task_files, task_logging, unpacked
 from runner.bundles.program import CALL
 from runner.bundles.selection import may_hold
 from runner.bundles.task_files import Content, Files, TaskFiles, Workdir
@@ -250,7 +250,7 @@ class AttemptFolder:
         if copy is not None:
             os.chdir(copy)
             if not self._beside:
-                self._ends = own_logging.begin(last=adapters.is_disposable(self._claim.adapter))
+                self._ends = task_logging.begin(last=adapters.is_disposable(self._claim.adapter))
         else:
             self._refused = relative_paths.refuse()
         task_files.current.set(

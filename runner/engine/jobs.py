@@ -260,7 +260,7 @@ class JobAttempt(Attempt):
         jobs.refuse_failed()
         jobs.signatures.check(claim.job.run_id, claim.bundle, claim.module, claim.attr, claim.adapter)
         if self._beside:
-            adapters.prepare_beside(claim.adapter, jobs.home(claim.job))
+            adapters.prepare_shared_task(claim.adapter, jobs.home(claim.job))
         for prepare in () if self._beside else adapters.preparations(claim.adapter):
             prepare(jobs.home(claim.job))
         root, code = self._folder.enter(journal), (claim.bundle, claim.module, claim.attr)

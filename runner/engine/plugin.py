@@ -69,18 +69,19 @@ class AdapterPlugin(Framework):
 
     def may_share(self, crew: object, files: Iterable[Path]) -> bool:  # noqa: ARG002 - a hook
         """Whether tasks of this crew, read from these files, may be done in one process beside those of other runs of
-        the same code, though its kind is disposable. It is asked again of each other run's: see `prepare_beside`."""
+        the same code, though its kind is disposable. It is asked again of each other run's: see
+        `prepare_shared_task`."""
         return False
 
     def share(self, home: Home) -> None:
-        """From here on this process, which was prepared for one run, may do tasks of others. The context is that of its
-        first task."""
+        """Make this process, which was prepared for one run, ready for tasks of other runs. Called in the context of
+        its first task."""
 
-    def prepare_beside(self, home: Home) -> None:
-        """Make a thread, whose working directory is its own, and this context ready for one task beside others."""
+    def prepare_shared_task(self, home: Home) -> None:
+        """Make this thread, which has a working directory of its own, and this context ready for one task."""
 
     def is_unchanged(self) -> bool:
-        """Whether a process that is shared is as it was when that began."""
+        """Whether the state of a shared process is still as it was when it became shared."""
         return True
 
     def untested(self) -> str | None:

@@ -40,7 +40,7 @@ _IDLE = bytes(20)
 
 _memory: mmap.mmap | None = None
 _logs: Logs | None = None
-_logs_beside: Logs | None = None  #: of tasks that share a process
+_thread_logs: Logs | None = None  #: of tasks that share a process
 _places = 0
 
 
@@ -80,24 +80,24 @@ class Page:
         _PAGE.pack_into(self._memory, self._start, self._process, task, token)
 
 
-def share(places: int, *, forked: bool = True, beside: int = 0) -> None:
-    """In the main process, before its pool forks: have a page for each of so many processes, and for so many tasks that
-    share one. Not ``forked``: all that have a place in the pool are in this process."""
-    global _memory, _logs, _logs_beside, _places
-    _memory, _places = mmap.mmap(-1, _PAGE.size * (places + beside)), places
+def share(places: int, *, forked: bool = True, task_threads: int = 0) -> None:
+    """In the main process, before its pool forks: have a page for each of so many processes, and for each of so many
+    threads of shared processes. Not ``forked``: all that have a place in the pool are in this process."""
+    global _memory, _logs, _thread_logs, _places
+    _memory, _places = mmap.mmap(-1, _PAGE.size * (places + task_threads)), places
     _logs = Logs(places, forked=forked)
-    _logs_beside = Logs(beside) if beside else None
+    _thread_logs = Logs(task_threads) if task_threads else None
 
 
-def page(place: int | None, process: str, *, beside: bool = False) -> Page:
+def page(place: int | None, process: str, *, in_shared_process: bool = False) -> Page:
     """The page of a process that has this place in its pool. Beyond what was shared, it is one that is never read.
 
-    ``beside``: that of a task that shares a process, by its place among those."""
-    logs = _logs_beside if beside else _logs
-    many = 0 if _memory is None else len(_memory) // _PAGE.size - _places if beside else _places
+    ``in_shared_process``: that of a thread of a shared process; ``place`` is then the number of the thread."""
+    logs = _thread_logs if in_shared_process else _logs
+    many = 0 if _memory is None else len(_memory) // _PAGE.size - _places if in_shared_process else _places
     if _memory is None or logs is None or place is None or not 0 <= place < many:
         return Page(bytearray(_PAGE.size), 0, process, nowhere())
-    return Page(_memory, (place + beside * _places) * _PAGE.size, process, logs.log(place))
+    return Page(_memory, (place + in_shared_process * _places) * _PAGE.size, process, logs.log(place))
 
 
 def forget(pid: int) -> None:
@@ -122,7 +122,7 @@ def performed() -> dict[str, Performed]:
 
 def remembered() -> list[Acknowledged]:
     """What the store has lately acknowledged to these processes, and to those that had their places before."""
-    return [claim for logs in (_logs, _logs_beside) if logs is not None for claim in logs.claims()]
+    return [claim for logs in (_logs, _thread_logs) if logs is not None for claim in logs.claims()]
 
 
 @lru_cache(maxsize=4096)  # of each task in flight, at each heartbeat

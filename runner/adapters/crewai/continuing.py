@@ -21,7 +21,7 @@ from crewai.tools.tool_usage import ToolUsage
 
 from runner.adapters.crewai import planned
 from runner.adapters.crewai.event_routing import is_bookkeeper
-from runner.bundles import own_environ, own_logging
+from runner.bundles import context_environ, task_logging
 
 OF_CREWAI = ("CrewAIEventsLoop", "CrewAISyncHandler")  #: its threads, by which its events are handled: they stay
 
@@ -44,7 +44,7 @@ def watch(*, shared: bool = False) -> Callable[[], bool]:
     before = _seen(shared=shared)
     return lambda: (
         before is not None
-        and not own_logging.outlives()
+        and not task_logging.outlives()
         and (shared or not _threads())
         and _seen(shared=shared) == before
     )
@@ -58,7 +58,7 @@ def _seen(*, shared: bool) -> list[object] | None:
     return [
         *(_handlers(getattr(bus, name), of_crewai=not shared) for name in _HANDLERS),
         {point: planned.own_hooks(point) for point in InterceptionPoint},
-        own_environ.of_process(),
+        context_environ.process_variables(),
         {number: signal.getsignal(number) for number in signal.valid_signals()},
         [sys.stdin, sys.stdout, sys.stderr, sys.excepthook, threading.excepthook, sys.gettrace(), sys.getprofile()],
         [getattr(owner, name, None) for owner, name in PATCHED],

@@ -103,11 +103,11 @@ class CrewAIPlugin(AdapterPlugin):
 
     def may_share(self, crew: object, files: Iterable[Path]) -> bool:
         """Whether it is a crew of CrewAI's own parts and of data, whose file left this process as it was."""
-        from runner.adapters.crewai import build, process_setup, shareable
+        from runner.adapters.crewai import build, process_setup, sharing
 
         if not (build.is_crew(crew) and process_setup.is_quiet()):
             return False
-        return shareable.may_share(build.made(crew), files) and process_setup.is_as_new()
+        return sharing.may_share(build.made(crew), files) and process_setup.is_as_new()
 
     def share(self, home: Home) -> None:
         """What is a run's own is its context's."""
@@ -115,11 +115,11 @@ class CrewAIPlugin(AdapterPlugin):
 
         process_setup.share(home)
 
-    def prepare_beside(self, home: Home) -> None:
+    def prepare_shared_task(self, home: Home) -> None:
         """What CrewAI keeps in this context, it keeps where the run says."""
         from runner.adapters.crewai import process_setup
 
-        process_setup.prepare_beside(home)
+        process_setup.prepare_shared_task(home)
 
     def is_unchanged(self) -> bool:
         """Whether no task changed what is the process's."""

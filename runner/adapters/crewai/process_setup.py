@@ -20,7 +20,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from runner.bundles import own_environ
+from runner.bundles import context_environ
 from runner.bundles.run_dir import HOME, STORAGE, Home, overlay
 from runner.core.settings import cache_dir
 
@@ -172,8 +172,8 @@ def share(home: Home) -> None:
     global _shared_as_new
     from runner.adapters.crewai import continuing
 
-    own_environ.install()
-    prepare_beside(home)
+    context_environ.install()
+    prepare_shared_task(home)
     nowhere = cache_dir() / "no-run"  # what is kept in no run's context is no run's
     for name in (HOME, STORAGE):
         (nowhere / name).mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -181,11 +181,11 @@ def share(home: Home) -> None:
     _shared_as_new = continuing.watch(shared=True)
 
 
-def prepare_beside(home: Home) -> None:
+def prepare_shared_task(home: Home) -> None:
     """In a process that is shared: what CrewAI keeps in this context is kept where its run says."""
     folder = home.made()
     overlay(_real_home, folder / HOME, APART)
-    own_environ.put(HOME=str(folder / HOME), CREWAI_STORAGE_DIR=str(folder / STORAGE))
+    context_environ.set_variables(HOME=str(folder / HOME), CREWAI_STORAGE_DIR=str(folder / STORAGE))
     (folder / LOCKS).mkdir(mode=0o700, exist_ok=True)
     _locks_here.set(folder / LOCKS)
     if threading.current_thread() is threading.main_thread():  # all others begin without one

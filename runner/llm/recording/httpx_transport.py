@@ -9,7 +9,7 @@ from functools import partial, wraps
 from typing import Any
 
 from runner.core import waiting
-from runner.journal import apart
+from runner.journal import blocking_calls
 from runner.journal.enclosing import current_journal
 from runner.journal.journal import Journal
 from runner.llm.recording import idempotency_header, unrecorded, wire
@@ -53,7 +53,9 @@ def install(library: Any) -> None:
                     # It is known by the address that it was meant for, wherever it goes
                     sent = redirect_request(library, request, exchange.call.instead)
                     response = (
-                        exchange.made(partial(handle, self, sent), found[0]) if apart.needed else handle(self, sent)
+                        exchange.made(partial(handle, self, sent), found[0])
+                        if blocking_calls.in_threads
+                        else handle(self, sent)
                     )
                 finally:
                     request.stream, request.extensions = theirs, extensions
@@ -211,7 +213,7 @@ class _Exchange:
     def made(self, blocking: Callable[[], Any], journal: Journal) -> Any:
         """What a part of it gives. If the task is stopped meanwhile, it is left behind, and does not go out."""
         try:
-            return apart.do(blocking, journal.cancel_scope)
+            return blocking_calls.run(blocking, journal.cancel_scope)
         except BaseException:
             self.is_left = True
             raise
@@ -223,7 +225,7 @@ class _Exchange:
         """
         theirs = self._response.stream
         try:
-            found = self.made(partial(list, theirs), journal) if apart.needed else list(theirs)
+            found = self.made(partial(list, theirs), journal) if blocking_calls.in_threads else list(theirs)
             self._response.stream = body = pieces(found)
             body.acknowledged = self.call.post(body.text)
         finally:

@@ -9,7 +9,7 @@ import pytest
 from billiard import get_context
 from celery import platforms
 
-from runner.bundles import own_logging
+from runner.bundles import task_logging
 from runner.engine import observers
 from runner.journal import task_marks
 from runner.providers.redis import scripts
@@ -21,12 +21,12 @@ def test_all_scripts_and_observers_are_there(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("RUNNER_WORKER_ID", "w-1")
     monkeypatch.setattr(task_marks, "share_sent", lambda *_: "")
     jobs.share()
-    found = (scripts.load, observers.installed, own_logging.of_worker)
+    found = (scripts.load, observers.installed, task_logging.of_worker)
     asked = [one.cache_info().misses for one in found]
     for name in scripts.names():
         scripts.load(name)
     observers.installed()
-    own_logging.of_worker()
+    task_logging.of_worker()
     assert [one.cache_info().misses for one in found] == asked
 
 

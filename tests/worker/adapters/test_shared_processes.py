@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from runner.bundles import own_directory
+from runner.bundles import thread_directory
 from runner.client import Client
 from runner.testing import ModelRequest
 
 pytestmark = [
     pytest.mark.timeout(600),
-    pytest.mark.skipif(not own_directory.is_possible(), reason="the system does not let a thread have a directory"),
+    pytest.mark.skipif(not thread_directory.is_supported(), reason="the system does not let a thread have a directory"),
 ]
 
 MANY = 24

@@ -1,7 +1,7 @@
-"""Environment variables that are one task's, in a process that does several: its context has its own.
+"""Environment variables for each context: a process that runs several tasks at a time gives each its own.
 
-Whoever looks into `os.environ` in that context, or in a thread to which that was handed on, finds them; all others find
-the process's. A process that is begun there has the process's, so this is for code that begins none.
+`os.environ` shows the variables of the current context first, then those of the process. A child process does not
+inherit the context's variables, so this is only for code that starts none.
 """
 
 import os
@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, cast
 
-_own: ContextVar[Mapping[Any, Any] | None] = ContextVar("runner_own_environ", default=None)
+_own: ContextVar[Mapping[Any, Any] | None] = ContextVar("runner_context_environ", default=None)
 
 
 class _Layered(dict[Any, Any]):
-    """The process's variables; those of the context that asks come first."""
+    """The variables of the current context, then those of the process."""
 
     def __getitem__(self, name: Any) -> Any:
         own = _own.get()
@@ -29,19 +29,19 @@ class _Layered(dict[Any, Any]):
 
 
 def install() -> None:
-    """From here on contexts may have variables of their own."""
+    """Let each context of this process have environment variables of its own."""
     environ: Any = os.environ
     if not isinstance(environ._data, _Layered):
         environ._data = cast(Any, os.environb)._data = _Layered(environ._data)
 
 
-def put(**variables: str) -> None:
-    """From here on this context has these."""
+def set_variables(**variables: str) -> None:
+    """Set these variables in the current context, instead of all that were set there before."""
     environ: Any = os.environ
     _own.set({environ.encodekey(name): environ.encodevalue(value) for name, value in variables.items()})
 
 
-def of_process() -> dict[Any, Any]:
-    """The process's own, whoever asks."""
+def process_variables() -> dict[Any, Any]:
+    """The variables of the process, without those of the current context."""
     environ: Any = os.environ
     return dict(dict.items(environ._data))

@@ -1,4 +1,4 @@
-"""A blocking call of a task that has a thread beside others: a stop ends the wait for it, wherever that is."""
+"""A stop ends the wait for a blocking call of a task that shares its process."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ import sys
 CODE = """
 import threading, time
 from runner.core.errors import ClaimLost, Interrupted
-from runner.journal import apart
+from runner.journal import blocking_calls
 from runner.journal.cancellation.cancel_scope import CancelScope, asleep
 
 held, out, raised, scope = threading.Event(), threading.Event(), [], CancelScope()
@@ -16,17 +16,17 @@ def call():
     assert held.wait(60)
     return "answered"
 
-assert apart.do(lambda: "here", scope) == "here" and not asleep()
-apart.begin()
-assert apart.do(lambda: threading.current_thread().name, scope) == "of a task: call"
+assert blocking_calls.run(lambda: "here", scope) == "here" and not asleep()
+blocking_calls.use_threads()
+assert blocking_calls.run(lambda: threading.current_thread().name, scope) == "blocking call"
 try:
-    apart.do(lambda: 1 / 0, scope)
+    blocking_calls.run(lambda: 1 / 0, scope)
 except ZeroDivisionError:
     pass
 
 def task():
     try:
-        raised.append(apart.do(call, scope))
+        raised.append(blocking_calls.run(call, scope))
     except BaseException as error:
         raised.append(error)
 
@@ -84,7 +84,7 @@ def refuse(*_):
     raise RuntimeError("can't start new thread")
 
 threading.Thread.start, held = refuse, CancelScope()
-assert apart.do(lambda: threading.current_thread().name, held) == "MainThread"
+assert blocking_calls.run(lambda: threading.current_thread().name, held) == "MainThread"
 """
 
 

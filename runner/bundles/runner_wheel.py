@@ -32,7 +32,7 @@ def contents() -> tuple[str, dict[str, bytes]]:
     return digest.hexdigest()[:16], found
 
 
-def own_wheel(cache: Path) -> Path:
+def runner_wheel(cache: Path) -> Path:
     """Make the wheel, once for each version of this package, in a folder of the cache."""
     digest, files = contents()
     info = next(name for name in files if name.endswith(".dist-info/WHEEL")).removesuffix("/WHEEL")

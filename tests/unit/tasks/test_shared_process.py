@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from runner.bundles import own_directory
+from runner.bundles import thread_directory
 
 CODE = """
 import os, threading
@@ -15,42 +15,42 @@ os.environ.update(RUNNER_WORKER_ID=f"w-{os.getpid()}", RUNNER_SHARED="3")
 from runner.core.errors import Interrupted
 from runner.core.jobs import Job
 from runner.engine.sharing import code_of
-from runner.tasks import sharing
+from runner.tasks import shared_process
 
-sharing.ACTIVE = 10
-sharing.share()
+shared_process.ACTIVE = 10
+shared_process.share()
 began, done, drained = [], threading.Semaphore(0), []
 may_end = threading.Event()
 
 def do(job):
-    began.append((job, sharing.seat(), os.getcwd()))
+    began.append((job, shared_process.thread_number(), os.getcwd()))
     os.chdir("/usr")
     done.release()
     assert may_end.wait(60)
 
 os.chdir("/")
-process = sharing.SharedProcess(do, lambda: drained.append(1), lambda: None)
+process = shared_process.SharedProcess(do, lambda: drained.append(1), lambda: None)
 claim = SimpleNamespace(bundle="b", module="m", attr="a", adapter="none", standin="", job=Job("r", "main", "t", 1))
 code, jobs = code_of("b", "m", "a", "none"), [Job("r", "main", f"t{n}", 1) for n in range(6)]
 
 # nobody is there, then nobody of this code
-assert not any(any(code) for code, _, _ in sharing._all()) and not sharing.hand_over(jobs[0], code)
+assert not any(any(code) for code, _, _ in shared_process._all()) and not shared_process.hand_over(jobs[0], code)
 assert process._may_open(claim)
 process._open(claim, None)
-assert process.is_open and any(any(code) for code, _, _ in sharing._all())
-assert not sharing.hand_over(jobs[0], code_of("b", "m", "other", "none"))
+assert process.is_open and any(any(code) for code, _, _ in shared_process._all())
+assert not shared_process.hand_over(jobs[0], code_of("b", "m", "other", "none"))
 
 # as many as there may be, each in a thread with a working directory of its own
-assert [sharing.hand_over(job, code) for job in jobs[:4]] == [True, True, True, False]
+assert [shared_process.hand_over(job, code) for job in jobs[:4]] == [True, True, True, False]
 for _ in range(3):
     assert done.acquire(timeout=60)
-assert sorted(began, key=lambda one: one[1]) == [(job, seat, "/") for seat, job in enumerate(jobs[:3])], began
+assert sorted(began, key=lambda one: one[1]) == [(job, thread, "/") for thread, job in enumerate(jobs[:3])], began
 assert os.getcwd() == "/"
 
 # where those that are there do not wait, and another core is free, another process is to do it
-sharing.ACTIVE, sharing.capacity.processes = 1, lambda: 3
-assert not sharing.hand_over(jobs[3], code)
-sharing.ACTIVE = 10
+shared_process.ACTIVE, shared_process.capacity.processes = 1, lambda: 3
+assert not shared_process.hand_over(jobs[3], code)
+shared_process.ACTIVE = 10
 
 # where there is no thread for it, it is done where it is; a later one is taken
 class NoThread(threading.Thread):
@@ -60,40 +60,40 @@ class NoThread(threading.Thread):
 def no_directory():
     raise OSError("a thread cannot have one")
 
-sharing.capacity.shared, thread, directory = lambda: 4, threading.Thread, sharing.own_directory.begin
+shared_process.capacity.shared, thread, directory = lambda: 4, threading.Thread, shared_process.thread_directory.unshare
 threading.Thread = NoThread
-assert not sharing.hand_over(jobs[3], code)
-threading.Thread, sharing.own_directory.begin = thread, no_directory
-assert not sharing.hand_over(jobs[3], code)
-sharing.own_directory.begin = directory
-assert sharing.hand_over(jobs[3], code) and done.acquire(timeout=60)
+assert not shared_process.hand_over(jobs[3], code)
+threading.Thread, shared_process.thread_directory.unshare = thread, no_directory
+assert not shared_process.hand_over(jobs[3], code)
+shared_process.thread_directory.unshare = directory
+assert shared_process.hand_over(jobs[3], code) and done.acquire(timeout=60)
 
 # what another one of the worker has counts
-sharing.capacity.shared = lambda: 8
-sharing._say(3, sharing.NO_CODE, 1, 4)
-assert not sharing.hand_over(jobs[4], code)
-sharing.forget(1)
-assert not sharing._all()[3][2]
+shared_process.capacity.shared = lambda: 8
+shared_process._write(3, shared_process._NO_CODE, 1, 4)
+assert not shared_process.hand_over(jobs[4], code)
+shared_process.forget(1)
+assert not shared_process._all()[3][2]
 
 # a task in its last attempt is not beside others: it may be what ends the process
-assert process.may_be_beside(Job("r", "main", "t", 4)) and not process.may_be_beside(Job("r", "main", "t", 5))
+assert process.may_share_process(Job("r", "main", "t", 4)) and not process.may_share_process(Job("r", "main", "t", 5))
 
 # a crew that turns out to be another one ends that; if the process was changed, all tasks are handed back
 def refused(*_):
     raise Interrupted("no")
 
-sharing.sharing.check = refused
+shared_process.sharing.check = refused
 for changed in (False, True):
-    sharing.adapters.is_unchanged = lambda name: not changed
+    shared_process.adapters.is_unchanged = lambda name: not changed
     try:
         process.read(claim, None, lambda: None)
     except Interrupted:
         pass
     assert drained == [1] * changed
-assert not any(any(code) for code, _, _ in sharing._all()) and not sharing.hand_over(jobs[4], code)
+assert not any(any(code) for code, _, _ in shared_process._all()) and not shared_process.hand_over(jobs[4], code)
 
 # its place, by which its tasks have their pages, is its own until the last of them is done
-other = sharing.SharedProcess(do, lambda: None, lambda: None)
+other = shared_process.SharedProcess(do, lambda: None, lambda: None)
 other._open(claim, None)
 assert (process.place, other.place) == (0, 1)
 
@@ -104,15 +104,15 @@ waits.join(0.05)
 assert waits.is_alive()
 may_end.set()
 waits.join(60)
-assert not waits.is_alive() and len(began) == 4 and not sharing._all()[0][1]
+assert not waits.is_alive() and len(began) == 4 and not shared_process._all()[0][1]
 
 # who was killed has said nothing: its worker does
-sharing.forget(os.getpid())
-assert not any(any(code) for code, _, _ in sharing._all())
+shared_process.forget(os.getpid())
+assert not any(any(code) for code, _, _ in shared_process._all())
 """
 
 
-@pytest.mark.skipif(not own_directory.is_possible(), reason="the system does not let a thread have a directory")
+@pytest.mark.skipif(not thread_directory.is_supported(), reason="the system does not let a thread have a directory")
 def test_a_process_takes_jobs_of_its_code_while_it_has_room_and_ends_with_the_last() -> None:
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,8 +1,8 @@
-"""Whether tasks of a crew may be done in one process beside those of other runs of the same file.
+"""Which crews' tasks may run in a process that runs of the same file share.
 
-They may where nothing of the author's is called while they are done, and reading the file can leave nothing behind that
-is the process's. Both are lists of what is allowed. What is not on them has its task in a process of its own: what it
-does to that concerns no other run, and a stop breaks into whatever it waits for.
+A crew qualifies if no code of its author runs during its tasks, and if reading its file has no side effects on the
+process. Both are allow-lists. A crew that does not qualify gets a process for each task: what a task does to that
+process affects no other run, and a stop interrupts whatever the task waits for.
 """
 
 from collections.abc import Iterable
@@ -13,11 +13,11 @@ from crewai import Agent, Crew, Task
 from pydantic import BaseModel
 
 from runner.adapters.crewai import planned
-from runner.adapters.crewai.plain_source import is_plain_source
+from runner.adapters.crewai.side_effects import is_side_effect_free
 from runner.crews.callback_state import is_closing
 
 MODELS = frozenset({"crewai.llms.providers.openai.completion"})
-"""Models whose calls go by httpx, so that a stop can leave one behind where it is."""
+"""Models that are called through httpx, so a stop need not wait for a call."""
 
 FREE: dict[type, frozenset[str]] = {
     Crew: frozenset({"agents", "cache", "checkpoint", "id", "name", "security_config", "tasks"}),
@@ -31,17 +31,17 @@ FREE: dict[type, frozenset[str]] = {
         "security_config", "system_template", "use_system_prompt",
     }),
 }  # fmt: skip
-"""What may be said of each part of a crew; all else is as CrewAI has it."""
+"""The fields that may be set on each part of a crew; all others have to have CrewAI's defaults."""
 
 
 def may_share(crew: Crew, files: Iterable[Path]) -> bool:
-    """Whether the tasks of a crew, read from these files, may be done beside those of other runs."""
+    """Whether tasks of a crew that was read from these files may share a process with tasks of other runs."""
     found = list(files)
     return bool(found) and all(map(_is_plain_file, found)) and is_plain(crew)
 
 
 def is_plain(crew: Crew) -> bool:
-    """Whether a crew is made of CrewAI's own parts, and of data."""
+    """Whether a crew consists of CrewAI's own classes and of plain data."""
     crew_is = _is_made_of(crew, Crew, but={"after_kickoff_callbacks"}) and all(
         map(is_closing, crew.after_kickoff_callbacks)
     )
@@ -50,7 +50,7 @@ def is_plain(crew: Crew) -> bool:
 
 
 def _is_made_of(part: Any, kind: type[BaseModel], but: Iterable[str] = ()) -> bool:
-    """Whether it is one of CrewAI's own, and nothing was said of it that is not free to say."""
+    """Whether it is an instance of CrewAI's own class, with no field set that is not in `FREE`."""
     return (
         type(part) is kind
         and vars(part).keys() <= kind.model_fields.keys()
@@ -62,12 +62,14 @@ def _is_made_of(part: Any, kind: type[BaseModel], but: Iterable[str] = ()) -> bo
 
 
 def _is_model(model: Any) -> bool:
-    """Whether it is one of CrewAI's own models, with data alone, that answers at once."""
+    """Whether it is one of CrewAI's own models, configured with plain data, that does not stream."""
     if type(model).__module__ not in MODELS:
         return False
-    said = vars(model)
+    fields = vars(model)
     return (
-        not said.get("stream") and said.keys() <= type(model).model_fields.keys() and all(map(_is_data, said.values()))
+        not fields.get("stream")
+        and fields.keys() <= type(model).model_fields.keys()
+        and all(map(_is_data, fields.values()))
     )
 
 
@@ -81,6 +83,6 @@ def _is_data(value: Any) -> bool:
 
 def _is_plain_file(file: Path) -> bool:
     try:
-        return file.suffix == ".py" and is_plain_source(file.read_bytes())
+        return file.suffix == ".py" and is_side_effect_free(file.read_bytes())
     except (OSError, SyntaxError, ValueError):
         return False

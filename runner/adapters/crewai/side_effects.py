@@ -1,4 +1,4 @@
-"""Whether a crew's file can do nothing by being read but make its crew: what it may say is a list."""
+"""Whether importing a crew file has side effects, by an allow-list of the Python that it may contain."""
 
 import ast
 import functools
@@ -11,26 +11,26 @@ IMPORTS = {
     "crewai.agents.agent_builder.base_agent": {"BaseAgent"},
     "os": {"environ", "getenv", "path"},
 }
-"""What a file may import by name, by module; and all of `MODULES`."""
+"""The names that a file may import, by module; it may import everything from `MODULES`."""
 
 MODULES = frozenset({"__future__", "datetime", "json", "os", "pathlib", "textwrap", "typing"})
 FORBIDDEN = frozenset(
     {"__builtins__", "__import__", "breakpoint", "compile", "delattr", "eval", "exec", "getattr", "globals", "input",
      "locals", "open", "setattr", "vars"}
 )  # fmt: skip
-"""Builtins that a file may not name."""
+"""Builtins that a file may not refer to."""
 WRITES = frozenset(
     {"chmod", "hardlink_to", "mkdir", "open", "rename", "rmdir", "symlink_to", "touch", "unlink", "write_bytes",
      "write_text"}
 )  # fmt: skip
-"""Methods that it may not name."""
+"""Methods that a file may not refer to."""
 THROUGH_OTHERS = frozenset({"builtins", "codecs", "io", "os", "sys"})
-"""Modules that those of the library have as well: `os` may be named only for what it is imported for."""
+"""Modules that are also attributes of modules of the standard library; `os` itself may be used for `IMPORTS` only."""
 
 
 @functools.lru_cache(maxsize=64)
-def is_plain_source(text: bytes) -> bool:
-    """Whether code can change nothing by being run but what it makes itself."""
+def is_side_effect_free(text: bytes) -> bool:
+    """Whether executing this source changes nothing except objects that it creates."""
     nodes = list(ast.walk(syntax.parse(text)))
     looked_into = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
     is_handed_on = any(isinstance(node, ast.Name) and node.id == "os" and id(node) not in looked_into for node in nodes)

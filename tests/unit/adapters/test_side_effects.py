@@ -4,7 +4,7 @@ from textwrap import dedent
 
 import pytest
 
-from runner.adapters.crewai.plain_source import is_plain_source
+from runner.adapters.crewai.side_effects import is_side_effect_free
 
 PLAIN = {
     "a crew": """
@@ -69,9 +69,9 @@ NOT = {
 
 @pytest.mark.parametrize("source", PLAIN.values(), ids=PLAIN)
 def test_these_can(source: str) -> None:
-    assert is_plain_source(dedent(source).encode())
+    assert is_side_effect_free(dedent(source).encode())
 
 
 @pytest.mark.parametrize("source", NOT.values(), ids=NOT)
 def test_these_may_do_more(source: str) -> None:
-    assert not is_plain_source(source.encode())
+    assert not is_side_effect_free(source.encode())

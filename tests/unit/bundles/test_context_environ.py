@@ -6,25 +6,26 @@ from pathlib import Path
 
 import pytest
 
-from runner.bundles import own_directory
+from runner.bundles import thread_directory
 
 ENVIRON = """
 import contextvars, os
 from pathlib import Path
-from runner.bundles import own_environ
+from runner.bundles import context_environ
 
 os.environ.update(BOTH="process", HOME="/process")
-own_environ.install()
+context_environ.install()
 
 def task():
-    own_environ.put(BOTH="task", OWN="1", HOME="/task")
+    context_environ.set_variables(BOTH="task", OWN="1", HOME="/task")
     assert (os.environ["BOTH"], os.getenv("OWN"), os.environb[b"OWN"]) == ("task", "1", b"1")
     assert (str(Path.home()), os.path.expanduser("~/a")) == ("/task", "/task/a")
     assert dict(os.environ)["OWN"] == "1" and list(os.environ).count("BOTH") == 1 and "OWN" in os.environ
     assert len(os.environ) == len(dict(os.environ))
     os.environ["SET"] = "by a task"
     assert "SET" in os.environ
-    assert own_environ.of_process()[b"BOTH"] == b"process" and b"OWN" not in own_environ.of_process()
+    of_process = context_environ.process_variables()
+    assert of_process[b"BOTH"] == b"process" and b"OWN" not in of_process
 
 contextvars.copy_context().run(task)
 assert (os.environ["BOTH"], os.environ.get("OWN"), os.environ["SET"]) == ("process", None, "by a task")
@@ -34,10 +35,10 @@ assert "SET" not in os.environ and dict(os.environ)["HOME"] == "/process"
 
 DIRECTORY = """
 import os, threading
-from runner.bundles import own_directory
+from runner.bundles import thread_directory
 
 def of_a_thread():
-    own_directory.begin()
+    thread_directory.unshare()
     os.chdir("/usr")
     inner = threading.Thread(target=lambda: seen.append(os.getcwd()))
     inner.start()
@@ -61,7 +62,7 @@ def test_a_context_has_its_own_variables_and_the_process_keeps_its() -> None:
     _run(ENVIRON)
 
 
-@pytest.mark.skipif(not own_directory.is_possible(), reason="the system does not let a thread have one")
+@pytest.mark.skipif(not thread_directory.is_supported(), reason="the system does not let a thread have one")
 def test_a_thread_and_those_it_begins_have_a_working_directory_of_their_own() -> None:
     before = Path.cwd()
     _run(DIRECTORY)

@@ -1,4 +1,4 @@
-"""A working directory that is one thread's, and that of the threads which it begins: only Linux has that."""
+"""A working directory for each thread: the thread shares it only with threads that it starts. Only Linux has this."""
 
 import ctypes
 import functools
@@ -9,21 +9,21 @@ import threading
 _CLONE_FS = 0x200
 
 
-def begin() -> None:
-    """From here on the working directory of this thread is its own. Raises `OSError` where that may not be."""
+def unshare() -> None:
+    """Give the current thread a working directory of its own. Raises `OSError` if the system refuses."""
     libc = ctypes.CDLL(None, use_errno=True)
     if sys.platform != "linux" or libc.unshare(_CLONE_FS) != 0:
         raise OSError(ctypes.get_errno(), "a thread cannot have a working directory of its own here")
 
 
 @functools.cache
-def is_possible() -> bool:
-    """Whether a thread may have one here: what a container is allowed may leave it out, as Docker's default does."""
+def is_supported() -> bool:
+    """Whether the system allows it: a container may not, as with Docker's default profile."""
     found: list[bool] = []
 
     def tried() -> None:
         try:
-            begin()
+            unshare()
         except (OSError, AttributeError):
             return
         found.append(True)

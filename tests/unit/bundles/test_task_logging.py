@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from runner.bundles import own_logging
+from runner.bundles import task_logging
 from runner.core.redaction import redact_handlers
 
 KEY = "sk-abcdefghijklmnopqrstuvwxyz0123456789"
@@ -45,7 +45,7 @@ def test_basic_config_is_the_author_s_while_his_task_is_at_work(last: bool) -> N
         root = logging.getLogger()
         handlers = list(root.handlers)
         for _ in range(2):  # one task after another
-            undo = own_logging.begin(last=last)
+            undo = task_logging.begin(last=last)
             logging.basicConfig(level=logging.DEBUG, format="MINE %(message)s")
             logging.getLogger("mine").debug("asked with %s", KEY)
             logging.getLogger("runner.tasks").info("beat")
@@ -60,7 +60,7 @@ def test_basic_config_is_the_author_s_while_his_task_is_at_work(last: bool) -> N
 
 def test_where_nothing_is_set_up_warnings_are_in_the_worker_s_log() -> None:
     with worker_log() as log:
-        undo = own_logging.begin()
+        undo = task_logging.begin()
         mine = logging.getLogger("mine")
         mine.setLevel(logging.INFO)
         mine.info("passed over")
@@ -73,7 +73,7 @@ def test_where_nothing_is_set_up_warnings_are_in_the_worker_s_log() -> None:
 def test_what_replaces_all_logging_takes_nothing_from_the_worker(last: bool, tmp_path: Path) -> None:
     with worker_log() as log:
         ours = logging.getLogger("runner.tasks")
-        undo = own_logging.begin(last=last)
+        undo = task_logging.begin(last=last)
         file = {"class": "logging.FileHandler", "filename": str(tmp_path / "agent.log")}
         logging.config.dictConfig(
             {"version": 1, "handlers": {"file": file}, "root": {"handlers": ["file"], "level": "INFO"}}
@@ -135,7 +135,7 @@ def changes_everything(handler: logging.Handler) -> None:
     class Own(logging.Logger):
         pass
 
-    for name in ("", "own_logging.known", "own_logging.made", "celery", "runner.tasks"):
+    for name in ("", "task_logging.known", "task_logging.made", "celery", "runner.tasks"):
         logger = logging.getLogger(name)
         logger.addHandler(handler)
         logger.addFilter(lambda record: True)
@@ -152,32 +152,32 @@ def test_nothing_that_a_task_says_of_logging_holds_for_the_next_and_a_handler_th
     None
 ):
     with worker_log() as log:
-        logging.getLogger("own_logging.known").addHandler(own := logging.NullHandler())
+        logging.getLogger("task_logging.known").addHandler(own := logging.NullHandler())
         before = state()
         for _ in range(2):
-            undo = own_logging.begin()
+            undo = task_logging.begin()
             handler, file = Kept(), Kept()
             changes_everything(handler)
-            logging.getLogger("own_logging.made").addHandler(file)
+            logging.getLogger("task_logging.made").addHandler(file)
             undo()
             assert (handler.closed, file.closed) == (1, 1)
             after = state()
             assert {name: after[name] for name in before} == before
-            assert after["own_logging.made"] == [[], [], logging.NOTSET, True, False]
-            logging.getLogger("own_logging.made").warning("of another")
+            assert after["task_logging.made"] == [[], [], logging.NOTSET, True, False]
+            logging.getLogger("task_logging.made").warning("of another")
             assert not handler.lines
             assert not file.lines
         assert log.getvalue().splitlines() == ["WORKER of another"] * 2
-        logging.getLogger("own_logging.known").removeHandler(own)
+        logging.getLogger("task_logging.known").removeHandler(own)
 
 
 @pytest.mark.parametrize("last", [False, True])
 def test_what_a_handler_kept_until_it_closes_is_written_without_secrets(last: bool) -> None:
     with worker_log() as log:
-        undo = own_logging.begin(last=last)
+        undo = task_logging.begin(last=last)
         target = logging.StreamHandler()
-        logging.getLogger("own_logging.late").addHandler(logging.handlers.MemoryHandler(100, target=target))
-        logging.getLogger("own_logging.late").warning("asked with %s", KEY)
+        logging.getLogger("task_logging.late").addHandler(logging.handlers.MemoryHandler(100, target=target))
+        logging.getLogger("task_logging.late").warning("asked with %s", KEY)
         assert log.getvalue() == ""
         undo()
         assert log.getvalue().splitlines() == ["asked with ***"]
@@ -193,23 +193,23 @@ def test_what_a_library_says_of_its_loggers_as_it_is_imported_stays_for_it_is_im
     )
     (installed := tmp_path / "installed").mkdir()
     (project := tmp_path / "project").mkdir()
-    (installed / "own_logging_library.py").write_text(code)
-    (project / "own_logging_project.py").write_text("import own_logging_library\n" + code)
+    (installed / "task_logging_library.py").write_text(code)
+    (project / "task_logging_project.py").write_text("import task_logging_library\n" + code)
     monkeypatch.chdir(project)
     for folder in (installed, project):
         monkeypatch.syspath_prepend(folder)
     with worker_log() as log:
         # When the task imports them, and adds to what the library says
-        undo = own_logging.begin()
-        importlib.import_module("own_logging_project")
-        (library := logging.getLogger("own_logging_library")).addHandler(added := Kept())
+        undo = task_logging.begin()
+        importlib.import_module("task_logging_project")
+        (library := logging.getLogger("task_logging_library")).addHandler(added := Kept())
         library.setLevel(logging.DEBUG)
         undo()
         # Then the next has what the library said, and nothing else
-        undo = own_logging.begin()
+        undo = task_logging.begin()
         library.info("of the next")
         library.debug("not asked for")
-        logging.getLogger("own_logging_project").info("not asked for")
+        logging.getLogger("task_logging_project").info("not asked for")
         undo()
         assert log.getvalue().splitlines() == ["of the next"]
         assert (library.propagate, added.lines, added.closed) == (False, [], 1)
@@ -228,19 +228,19 @@ class Seen(logging.Logger):
 def test_a_process_that_ends_looks_at_no_logger_of_a_library_and_closes_the_handlers_of_all() -> None:
     known = logging.root.manager.loggerDict
     with worker_log() as log:
-        known["own_logging.library"] = Seen("own_logging.library")
+        known["task_logging.library"] = Seen("task_logging.library")
         try:
             for last in (True, False):
                 Seen.asked.clear()
-                undo = own_logging.begin(last=last)
-                (mine := logging.getLogger("own_logging.mine")).addHandler(kept := Kept())
+                undo = task_logging.begin(last=last)
+                (mine := logging.getLogger("task_logging.mine")).addHandler(kept := Kept())
                 logging.getLogger().addHandler(logging.NullHandler())
                 mine.warning("slow")
                 undo()
                 assert bool(Seen.asked) is not last
                 assert (kept.lines, kept.closed) == (["slow"], 1)
         finally:
-            del known["own_logging.library"]
+            del known["task_logging.library"]
         assert log.getvalue() == ""
         logging.getLogger("runner.tasks").info("ended")
         assert log.getvalue() == "WORKER ended\n"
