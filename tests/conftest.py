@@ -75,8 +75,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(SameProcess())
     gc.disable()  # until all is collected: what is imported stays
     config.stash[_is_quick] = config.getoption("markexpr") == "fast"
+    config.pluginmanager.register(StartsNothing(all_threads=config.stash[_is_quick]))
     if config.stash[_is_quick]:
-        config.pluginmanager.register(StartsNothing())
         hypothesis.settings.register_profile("fast", max_examples=6)
         hypothesis.settings.load_profile("fast")
         if "TMPDIR" not in os.environ and os.access(IN_MEMORY, os.W_OK):

@@ -4,7 +4,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +15,8 @@ from runner.bundles.attempt_folders import PATIENCE, HeldFolder, sweep, take
 from runner.core import held_files, processes
 from runner.core.jobs import Job
 from runner.testing import eventually
+
+from ...support.interpreters import started
 
 NOBODY = 65534
 
@@ -274,10 +275,10 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not held_files.LOCKS.exists(), reason="the kernel does not say who holds a lock")
 def test_one_whose_process_stands_still_is_not_waited_for(tmp_path: Path, clock: HeldUp) -> None:
-    command = [sys.executable, "-c", HOLDS, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as frozen:
+    with started("-c", HOLDS, tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as frozen:
         assert frozen.stdout is not None
         assert frozen.stdout.readline() == "held\n"
         (held,) = [path for path in tmp_path.glob("attempts/*/*") if path.is_dir()]

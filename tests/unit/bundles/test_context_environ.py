@@ -1,12 +1,14 @@
 """Environment variables, and a working directory, that are one task's in a process that does several."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from runner.bundles import thread_directory
+
+from ...support.interpreters import ran
+
+pytestmark = pytest.mark.slow
 
 ENVIRON = """
 import contextvars, os
@@ -53,17 +55,12 @@ assert (seen, os.getcwd()) == (["/usr"], "/"), (seen, os.getcwd())
 """
 
 
-def _run(code: str) -> None:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 def test_a_context_has_its_own_variables_and_the_process_keeps_its() -> None:
-    _run(ENVIRON)
+    ran("-c", ENVIRON)
 
 
 @pytest.mark.skipif(not thread_directory.is_supported(), reason="the system does not let a thread have one")
 def test_a_thread_and_those_it_begins_have_a_working_directory_of_their_own() -> None:
     before = Path.cwd()
-    _run(DIRECTORY)
+    ran("-c", DIRECTORY)
     assert Path.cwd() == before

@@ -1,7 +1,10 @@
 """A stop ends the wait for a blocking call of a task that shares its process."""
 
-import subprocess
-import sys
+import pytest
+
+from ...support.interpreters import ran
+
+pytestmark = pytest.mark.slow
 
 CODE = """
 import threading, time
@@ -89,5 +92,4 @@ assert blocking_calls.run(lambda: threading.current_thread().name, held) == "Mai
 
 
 def test_a_stop_ends_the_wait_for_a_call() -> None:
-    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    ran("-c", CODE)

@@ -1,11 +1,13 @@
 """Forks of a process of which another thread holds a lock that the child would wait for. In a process of their own."""
 
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
+
+from ...support.interpreters import started
+
+pytestmark = pytest.mark.slow
 
 BEGIN = """
     import faulthandler, logging, os, socket, ssl, sys, threading
@@ -76,7 +78,8 @@ def child_of(folder: Path, held: str, seconds: float, install: str) -> int:
     text = "\n".join(
         [f"SECONDS = {seconds}", *map(textwrap.dedent, (BEGIN, HELD[held])), install, textwrap.dedent(END)]
     )
-    return subprocess.run([sys.executable, "-c", text], cwd=folder, check=False, timeout=150).returncode
+    with started("-c", text, cwd=folder) as process:
+        return process.wait(150)
 
 
 @pytest.mark.parametrize("held", HELD)

@@ -1,11 +1,12 @@
 """How a process takes jobs of others, as long as it may."""
 
-import subprocess
-import sys
-
 import pytest
 
 from runner.bundles import thread_directory
+
+from ...support.interpreters import ran
+
+pytestmark = pytest.mark.slow
 
 CODE = """
 import os, threading
@@ -114,5 +115,4 @@ assert not any(any(code) for code, _, _ in shared_process._all())
 
 @pytest.mark.skipif(not thread_directory.is_supported(), reason="the system does not let a thread have a directory")
 def test_a_process_takes_jobs_of_its_code_while_it_has_room_and_ends_with_the_last() -> None:
-    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    ran("-c", CODE)
