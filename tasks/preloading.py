@@ -4,6 +4,7 @@ When a worker dies, another takes over all the agents that it had in flight. If 
 far, each of them would wait until the client of its model is imported.
 """
 
+import gc
 import logging
 
 from runner.llm.clients import preloading
@@ -40,5 +41,7 @@ class Preloading(Rounds):
             self._tried.add(name)
             try:
                 preloading.preload(name)
+                gc.collect()
+                gc.freeze()  # it stays: the first collection while a task begins would take as long as the task
             except Exception as error:
                 log.info("%s is used by other workers, and cannot be imported here: %s", name, error)

@@ -81,6 +81,9 @@ class Loop(Protocol):
     def in_turn(self, turn: Callable[[], None]) -> None:
         """Have one task continued, when it is its turn."""
 
+    def stop(self, do: Callable[[], object]) -> None:
+        """Break into one task: when those that were stopped before it have gone."""
+
     def switch(self, task: greenlet, exception: type[BaseException] | None = None) -> None:
         """Continue a task until it waits."""
 
@@ -314,7 +317,7 @@ class SwitchingSection:
         """Raise it where the task waits now, if it does: else it looks itself, as it does before each step."""
         if (blocking := self._task.blocking) is not None:
             return blocking.break_in(exception)
-        self._loop.call(self._raise, exception)
+        self._loop.call(self._loop.stop, partial(self._raise, exception))
         return True
 
     def _raise(self, exception: type[BaseException]) -> None:

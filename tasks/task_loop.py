@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,10 +22,47 @@ from runner.tasks.switching import Places, SwitchingAlarm, SwitchingTask, curren
 log = logging.getLogger(__name__)
 
 AHEAD = 16  #: tasks that are taken before those taken earlier have begun, or have the thread that they wait for
-LOOKS = 16  #: at what came, while which the tasks that have begun continue before another one begins
+LOOKS = 16  #: at what came, while which the tasks that were begun, or stopped, continue before another one is
 BRIEF = 0.0001  #: seconds of the processor's time, which a look takes at most after which none of them continued
 LONG = 0.1  #: seconds for which one task may have the thread before the log says so
 BROKEN = 75  #: exit code of a worker whose loop does not run any more
+
+
+class OneByOne:
+    """What is to be done in a loop: each when what those before it set off waits. The first of them is done at once if
+    this is ``eager``. All of this is for the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, eager: bool = False) -> None:
+        self._loop, self._eager = loop, eager
+        self._queue: deque[Callable[[], object]] = deque()
+        self._looks = False
+
+    def add(self, do: Callable[[], object]) -> None:
+        """Have it done."""
+        self._queue.append(do)
+        if not self._looks:
+            self._looks = True
+            if self._eager:
+                self._next()
+            else:
+                self._look_soon()
+
+    def _next(self) -> None:
+        try:
+            self._queue.popleft()()
+        finally:
+            self._look_soon()
+
+    def _look_soon(self) -> None:
+        self._loop.call_soon(self._look, 1, time.thread_time())
+
+    def _look(self, looks: int, before: float) -> None:
+        if not self._queue:
+            self._looks = False
+        elif looks < LOOKS and (now := time.thread_time()) - before > BRIEF:
+            self._loop.call_soon(self._look, looks + 1, now)
+        else:
+            self._next()
 
 
 class TaskLoop:
@@ -48,7 +86,9 @@ class TaskLoop:
         self._idle.set()
         self._active, self._counting = 0, threading.Lock()
         self._turns: deque[Callable[[], None]] = deque()
-        self._to_begin: deque[Callable[[], object]] = deque()
+        # Of many that are handed over at a time, the first has made its call before the second begins; where each began
+        # as soon as the thread was free, it came after ten others.
+        self._to_begin, self._to_stop = OneByOne(self.loop), OneByOne(self.loop, eager=True)
         self._thread = threading.Thread(target=self._run, name="tasks", daemon=True)
 
     def start(self) -> None:
@@ -87,24 +127,12 @@ class TaskLoop:
         with self._counting:
             self._active += 1
             self._idle.clear()
-        self.call(self._begin_in_turn, do)
+        self.call(self._to_begin.add, partial(self._begin, do))
 
-    def _begin_in_turn(self, do: Callable[[], object]) -> None:
-        self._to_begin.append(do)
-        if len(self._to_begin) == 1:
-            self.loop.call_soon(self._look, 1, time.thread_time())
-
-    def _look(self, looks: int, before: float) -> None:
-        """Begin a task when those before it wait. Of many that are handed over at a time, the first has made its call
-        before the second begins; where each began as soon as the thread was free, it came after ten others."""
-        if looks < LOOKS and (now := time.thread_time()) - before > BRIEF:
-            self.loop.call_soon(self._look, looks + 1, now)
-            return
-        try:
-            self._begin(self._to_begin.popleft())
-        finally:
-            if self._to_begin:
-                self.loop.call_soon(self._look, 1, time.thread_time())
+    def stop(self, do: Callable[[], object]) -> None:
+        """Break into a task. Of a thousand that are stopped at a time, the first is handed back before the second is
+        told: if all of them were told first, that took a second, in which others might have continued it."""
+        self._to_stop.add(do)
 
     def in_turn(self, turn: Callable[[], None]) -> None:
         """Continue one task for each look at what came: however many there are, no connection waits long."""

@@ -1,4 +1,5 @@
-"""Of many tasks that are handed over at a time, the first has gone as far as it can before the next one begins."""
+"""Of many tasks that are handed over at a time, the first has gone as far as it can before the next one begins; and of
+many that are stopped, the first has ended before the next one is told."""
 
 import asyncio
 import threading
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from runner.core import waiting
+from runner.core.errors import Interrupted
 
 task_loop = pytest.importorskip("runner.tasks.task_loop")
 
@@ -74,3 +76,34 @@ def test_one_that_never_stops_holds_up_others_for_so_many_looks_alone(tasks: Any
     begin_at_a_time(tasks, [lambda: waiter().awaited(works_on()), lambda: others.append(1)])
     tasks.results()
     assert 1 <= steps <= task_loop.LOOKS + 1
+
+
+def test_of_many_that_are_stopped_the_first_has_ended_before_the_others_are_told(tasks: Any) -> None:
+    sections: list[Any] = []
+    said: list[tuple[str, int]] = []
+    there = threading.Semaphore(0)
+
+    async def waits(number: int) -> None:
+        there.release()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            said.append(("told", number))
+            for _ in range(4):  # as a client that closes its connection
+                await step()
+            said.append(("ended", number))
+
+    def task(number: int) -> None:
+        sections.append(waiter().section(lambda: True))
+        waiter().awaited(waits(number))
+
+    begin_at_a_time(tasks, [lambda number=number: task(number) for number in range(8)])
+    for _ in range(8):
+        assert there.acquire(timeout=10)
+    all_told = threading.Event()
+    tasks.loop.call(all_told.wait, 10)
+    for section in sections:
+        assert section.break_in(Interrupted)
+    all_told.set()
+    assert [type(error) for error in tasks.results()] == [Interrupted] * 8
+    assert said == [(what, number) for number in range(8) for what in ("told", "ended")]

@@ -1,5 +1,6 @@
 """Models' clients are imported before a task needs them, and while one is, the other tasks of the thread go on."""
 
+import gc
 import threading
 from collections.abc import Collection
 from typing import Any
@@ -47,6 +48,17 @@ def test_what_others_use_is_imported_once_and_what_this_one_uses_is_said(importe
     worker.look(fleet)
     assert fleet.names == {"openai", "anthropic", "litellm"}
     assert imported == ["openai", "anthropic"]
+
+
+def test_what_was_imported_is_not_walked_through_by_a_collector_while_a_task_begins(imported: list[str]) -> None:
+    gc.collect()
+    frozen = gc.get_freeze_count()
+    try:
+        Preloading("redis://nowhere").look(Fleet("openai"))
+        assert imported == ["openai"]
+        assert gc.get_freeze_count() > frozen
+    finally:
+        gc.unfreeze()
 
 
 @pytest.mark.parametrize("name", ["os", "..llm", "openai.evil", "preloading", ""])
