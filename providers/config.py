@@ -86,7 +86,7 @@ class CheckpointConfig(BaseModel):
         events, every = rest.get("on_events", []), given["trigger_all"]
         if not isinstance(every, bool) or (not every and "*" in events):
             raise ValueError(
-                f'trigger_all is whether "*" is among on_events, and cannot be {every!r} here: leave it out'
+                f'trigger_all says whether "*" is among on_events, and cannot be {every!r} here: leave it out'
             )
         return rest | {"on_events": [*events, "*"]} if every and "*" not in events else rest
 

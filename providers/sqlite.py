@@ -168,7 +168,7 @@ def _raise_if_not_of_the_file(error: sqlite3.DatabaseError, location: str) -> No
         raise error
     if "unable to open" in str(error):
         raise StoreUnreachable(
-            f"{location} cannot be opened (SQLite: {error}): see that it and its directory may be read and written"
+            f"{location} cannot be opened (SQLite: {error}): check the permissions of the file and its directory"
         ) from None
 
 

@@ -77,7 +77,9 @@ class WorkerEnvironments(Environments):
         if not building.uv():
             _warn(needed.digest, f"{wanted.named}: {why}")
             return True
-        log.info("tasks of environment %s go to a worker of its own: %s: %s", needed.digest, wanted.named, why)
+        log.info(
+            "tasks for environment %s go to a worker of that environment: %s: %s", needed.digest, wanted.named, why
+        )
         return False
 
 
@@ -97,8 +99,8 @@ def _ask(needed: Needed, queue: str) -> None:
 @lru_cache(maxsize=256)
 def _warn(digest: str, why: str) -> None:
     log.warning(
-        "environment %s is not built, as there is no uv here: its tasks run as they can (%s). Install uv, or turn "
-        "environments off (RUNNER_ENVIRONMENTS)",
+        "environment %s cannot be built because uv is not installed here; its tasks run in this worker's environment "
+        "(%s). Install uv, or turn environments off (RUNNER_ENVIRONMENTS)",
         digest,
         why,
     )  # fmt: skip
@@ -119,5 +121,5 @@ def _watch(seconds: float) -> None:
         many = int(state.all_total_count[0])
         if many != done or state.reserved_requests:
             done, since = many, time.monotonic()
-    log.info("nothing to do in this environment for %g s: ending", seconds)
+    log.info("nothing to do in this environment for %g s; exiting", seconds)
     os.kill(os.getpid(), signal.SIGTERM)

@@ -317,7 +317,7 @@ class Heartbeat(threading.Thread):
             return
         if "-" in claim.process and pid not in self._left:  # its process does others: they are handed back first
             self._left[pid] = time.monotonic() + self._settings.drain_timeout + 1
-            log.error("task %s is past its timeout and does not stop; process %d is to go", claim.ref, pid)
+            log.error("task %s is past its timeout and does not stop; asking process %d to end", claim.ref, pid)
             _kill(pid, DRAINS[signal.SIGTERM])
         elif time.monotonic() > self._left.get(pid, 0.0):
             log.error("task %s is past its timeout and does not stop; killing process %d", claim.ref, pid)

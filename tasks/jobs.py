@@ -127,7 +127,7 @@ class Process:
                     max_attempts=self.settings.max_attempts,
                 )
             except REFUSED as error:  # it stays listed as ours, and the next heartbeats see that no process performs it
-                log.error("handing it back was refused, too (%s); the worker will do that soon", error)
+                log.error("handing it back was refused, too (%s); the worker's heartbeat will hand it back", error)
             self._kept().executor = None  # it may hold a claim that was handed back
             return None
 
@@ -278,7 +278,7 @@ def _failed(run: str, reason: str, trace: str) -> TaskFailed:
 @lru_cache(maxsize=1024)  # once for each run
 def _leave_to_others(run: str) -> None:
     log.warning(
-        "run %s needs a process for each task, and this pool has threads: leaving it to a worker with --pool prefork",
+        "run %s needs a process for each task, but this pool has threads; leaving it to a worker with --pool prefork",
         run,
     )
 

@@ -91,7 +91,7 @@ def run(
                 workers.remove(one)
             elif not one.again(None if one.name else tries):
                 print(
-                    f"runner worker: it ended {tries} times shortly after starting; giving up",
+                    f"runner worker: the worker process ended {tries} times shortly after starting; giving up",
                     file=sys.stderr,
                     flush=True,
                 )

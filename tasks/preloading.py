@@ -44,4 +44,4 @@ class Preloading(Rounds):
                 gc.collect()
                 gc.freeze()  # it stays: the first collection while a task begins would take as long as the task
             except Exception as error:
-                log.info("%s is used by other workers, and cannot be imported here: %s", name, error)
+                log.info("%s is used by other workers, but cannot be imported here: %s", name, error)

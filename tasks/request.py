@@ -38,7 +38,7 @@ class JobRequest(Request):
     def revoked(self) -> bool:
         """Never: a job that a run waits for would be sent again, to be dropped again. ``runner cancel`` ends a run."""
         if self.id in state.revoked:
-            log.warning("job %s was revoked, which ends nothing of its run: runner cancel does", self.id)
+            log.warning("job %s was revoked, which does not end its run: use runner cancel", self.id)
         return False
 
     def acknowledge(self) -> None:

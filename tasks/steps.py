@@ -76,7 +76,7 @@ class HeartbeatStep(bootsteps.StartStopStep):
             Preloading(url).start()
         worker_shutting_down.connect(self._shutting_down)
         if not heartbeat.registered.wait(30):
-            log.warning("the store does not answer yet; claims wait for it")
+            log.warning("the store does not answer yet; no task is claimed until it does")
         elif (prepare := getattr(parent.pool, "prepare", None)) is not None:
             prepare()
 

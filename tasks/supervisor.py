@@ -137,7 +137,7 @@ class Supervisor:
         """
         now = time.monotonic()
         if now - self._due > self._settings.lease / 2:
-            log.warning("held up for %.1f s; workers get a lease to show that they live", now - self._due)
+            log.warning("held up for %.1f s; giving every worker a full lease to renew", now - self._due)
             self._trouble = now
         self._due = now + pause
 
@@ -240,7 +240,7 @@ class Supervisor:
         """
         ahead = now / 1000 - time.monotonic()
         if (by := ahead - self._ahead) > self._settings.lease / 2:
-            log.warning("the store's clock went forward by %.1f s; workers get a lease to show that they live", by)
+            log.warning("the store's clock went forward by %.1f s; giving every worker a full lease to renew", by)
             self._trouble = time.monotonic()
         self._ahead = ahead
 

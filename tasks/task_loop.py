@@ -105,7 +105,7 @@ class TaskLoop:
             while not self._run_until_stopped():
                 pass
         except BaseException:  # of the loop itself: no task here would continue, and nothing would say so
-            log.critical("the loop of this worker's tasks broke; it ends, and another is started", exc_info=True)
+            log.critical("the event loop of this worker's tasks failed; starting another", exc_info=True)
             os._exit(BROKEN)
 
     def _run_until_stopped(self) -> bool:
@@ -180,7 +180,7 @@ class TaskLoop:
         else:
             task.throw(exception)
         if (took := time.monotonic() - began) > LONG:
-            log.warning("a task kept all others of this thread waiting for %.2f s", took)
+            log.warning("a task blocked all others of its thread for %.2f s", took)
 
     def is_running_here(self) -> bool:
         """Whether this is its thread."""

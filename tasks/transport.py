@@ -67,7 +67,7 @@ class Poller(redis.MultiChannelPoller):
             self._answered(asked)
             raise
         except (ValueError, LookupError, TypeError, AttributeError) as error:  # kombu would end the worker
-            log.error("a message could not be read, and is dropped: %s", one_line(error))
+            log.error("a message could not be read; dropping it: %s", one_line(error))
         self._answered(asked)
 
     def _answered(self, asked: Any) -> None:

@@ -165,7 +165,7 @@ def ask_slots(connection: Any) -> Any:
         return connection.read_response()
     except ResponseError as error:
         if "cluster support disabled" in str(error):
-            raise RedisError(f"{connection.host}:{connection.port} is no node of a Redis Cluster") from None
+            raise RedisError(f"{connection.host}:{connection.port} is not a node of a Redis Cluster") from None
         raise
     finally:
         connection.disconnect()

@@ -91,7 +91,7 @@ def decode(entry: bytes, base: State) -> State:
                 step = next(program)
                 at += step // 2 if step % 2 == 0 else -(step + 1) // 2
                 if at < 0 or at + count > len(base.parts):
-                    raise ValueError("it takes over what its parent does not have")
+                    raise ValueError("it refers to text that its parent does not have")
                 parts += base.parts[at : at + count]
                 at += count
         if used != len(fresh):

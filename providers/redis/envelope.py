@@ -42,7 +42,7 @@ def read_message(text: str) -> Message:
     try:
         return _read(json.loads(text))
     except (TypeError, LookupError, AttributeError) as error:
-        raise ValueError("it is no message of a job") from error
+        raise ValueError("it is not a job's message") from error
 
 
 def _read(found: Any) -> Message:

@@ -61,7 +61,7 @@ class RedisStore:
         try:
             return read_message(text)
         except ValueError as error:
-            log.error("a message in queue %s is no job's, and is dropped: %s", queue, one_line(error))
+            log.error("a message in queue %s is not a job's; dropping it: %s", queue, one_line(error))
             return None
 
     def return_job(self, job: Job) -> None:

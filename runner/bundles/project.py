@@ -75,7 +75,7 @@ class Project:
         file = self.root / self.definition
         refuse_yaml(self.definition)
         if file.name not in JSON_CREWS or not file.is_file():
-            raise BadCrew(f"{file}: no such crew; a crew written as data is named {' or '.join(JSON_CREWS)}")
+            raise BadCrew(f"{file}: no such crew; a crew in JSON is named {' or '.join(JSON_CREWS)}")
         return file
 
 

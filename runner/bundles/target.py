@@ -66,7 +66,9 @@ def _split(text: str) -> tuple[str, str | None]:
     if not colon:
         place, attr = text, ""
     elif not _CALLED.fullmatch(attr):
-        raise BadCrew(f"{text}: after the colon comes a name, as in crew.py:my_crew, agent.py:agent or agent.py:main()")
+        raise BadCrew(
+            f"{text}: expected a name after the colon, as in crew.py:my_crew, agent.py:agent or agent.py:main()"
+        )
     if not place:
         raise BadCrew("no crew file given: name one, as in crew.py, crew.py:my_crew or package.module:my_crew")
     return place, attr or None

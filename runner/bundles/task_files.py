@@ -162,8 +162,8 @@ class Workdir:
             size, name = max(sizes, default=(0, path))
             raise TaskError(
                 f"the task left {sum(size for size, _ in sizes) / 1e6:.0f} MB of new and changed files in its folder "
-                f"(the biggest: {name!r}, {size / 1e6:.0f} MB), and {MOST / 1e6:.0f} MB are kept with a task: have it "
-                "write them where all can reach it, or, what only the task itself needs, in a folder of tempfile"
+                f"(the biggest: {name!r}, {size / 1e6:.0f} MB), but at most {MOST / 1e6:.0f} MB are kept with a task: "
+                "write what others need to storage that all workers reach, and the rest to a folder of tempfile"
             )
         return data
 

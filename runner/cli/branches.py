@@ -78,7 +78,7 @@ def read_edits(edits: tuple[str, ...]) -> dict[str, str]:
     for edit in edits:
         task, sign, text = edit.partition("=")
         if not sign or not task:
-            raise BadInput(f"--edit {edit!r} is not TASK=TEXT, nor TASK=@FILE")
+            raise BadInput(f"--edit {edit!r} is neither TASK=TEXT nor TASK=@FILE")
         found[task] = _read(task, text[1:]) if text.startswith("@") else text
     return found
 

@@ -220,7 +220,7 @@ def fork(
 def prune(where: str, keep: int | None, age: int | None, branch: str | None, dry_run: bool, as_json: bool) -> int:
     """Delete the checkpoints of each branch of WHERE beyond the newest N, or those older than AGE."""
     if keep is None and age is None:
-        raise UsageError("say what goes: --keep N, or --older-than AGE")
+        raise UsageError("choose what to remove: --keep N, or --older-than AGE")
     since = 0 if age is None else time.time_ns() // 1_000_000 - age
     removed = {}
     with locate.opened(where) as source:

@@ -141,7 +141,7 @@ def read_inputs(pairs: tuple[str, ...], file: str | None) -> dict[str, Any]:
     for pair in pairs:
         name, found_sign, value = pair.partition("=")
         if not found_sign or not name.strip(":"):
-            raise BadInput(f"--input {pair!r} is not name=text, nor name:=JSON")
+            raise BadInput(f"--input {pair!r} is neither name=text nor name:=JSON")
         if not pair.isprintable() and pair.encode("utf-8", "replace").decode() != pair:
             raise BadInput(f"--input {name!r} is not UTF-8 text")
         if name.endswith(":"):

@@ -105,7 +105,7 @@ def submit(
     with only(clean=True) as write, ExitStack() as stack:
         models = _stand_in(demo, offline)
         if each is not None and detach:
-            raise UsageError("--each submits the next run when one is over, so it cannot --detach")
+            raise UsageError("--each and --detach cannot be combined: --each submits the next run when one ends")
         inputs = options.read_inputs(pairs, inputs_file)
         file = parse_target(target).file
         _take_environment(file)

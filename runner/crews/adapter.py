@@ -298,7 +298,7 @@ def _context(task: Task, key: str, by_task: dict[int, str]) -> tuple[str, ...] |
     for other in task.context or []:
         if id(other) not in by_task:
             raise BadCrew(
-                f"the context of task {key!r} names {other.name or 'a task'!r}, which is not in the crew's tasks"
+                f"task {key!r} has {other.name or 'a task'!r} in its context, which is not one of the crew's tasks"
             )
         names.append(by_task[id(other)])
     return tuple(dict.fromkeys(names))

@@ -170,7 +170,7 @@ def _as_json(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return {_MODEL: type(value).__name__, "fields": value.model_dump(mode="json")}
     if callable(value):
-        raise TypeError("a function is no JSON")
+        raise TypeError("a function is not JSON")
     return to_jsonable_python(value, inf_nan_mode="null")
 
 

@@ -173,7 +173,7 @@ class Outputs(Mapping[str, TaskOutput]):
             if name not in self._earlier():
                 near = difflib.get_close_matches(name, self._earlier(), n=1)
                 hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(self._earlier()) or 'none'}"
-                raise KeyError(f"{name!r} is no task that {self._work.key!r} depends on; {hint}")
+                raise KeyError(f"{name!r} is not a task that {self._work.key!r} depends on; {hint}")
             self._have[name] = self._finish(name, self._work.fetch([name])[name])
         return self._have[name]
 

@@ -77,7 +77,7 @@ def _ask(work: Work, output: TaskOutput) -> str:
         said = _on_terminal(f"{work.key}: {output.raw}\n{QUESTION} (Enter approves)\n> ", work.journal.cancel_scope)
         if said is None:
             raise TaskError(
-                f"task {work.key!r} asks for human feedback, and there is no terminal here: "
+                f"task {work.key!r} asks for human feedback, but there is no terminal here: "
                 "`runner submit` keeps such a run until `runner answer`"
             )
         return said

@@ -42,7 +42,7 @@ def around(crew: Crew, plan: Plan) -> Plan:
         return plan
     tasks = list(plan.tasks)
     if taken := [task.key for task in tasks if task.key in keys_of(crew)]:
-        raise BadCrew(f"a task is called {taken[0]!r}, as what the crew's callbacks do: give it another name")
+        raise BadCrew(f"the task name {taken[0]!r} is reserved for the crew's callbacks: give the task another name")
     waited_for = {key for task in tasks for key in task.after}
     last = tuple(task.key for task in tasks if task.key not in waited_for)
     if crew.before_kickoff_callbacks:
@@ -160,7 +160,7 @@ def stored(work: Work, key: str) -> dict[str, Any]:
     work.uses.task(key)
     found = work.given.get(key) or work.fetch([key])[key]
     if not isinstance(found.json_dict, dict):
-        raise TaskError(f"the output of {key!r} is no JSON object")
+        raise TaskError(f"the output of {key!r} is not a JSON object")
     return found.json_dict
 
 

@@ -37,4 +37,4 @@ def may_begin(claim: Claim, loaded: Loaded) -> bool:
 def check(claim: Claim, loaded: Loaded) -> None:
     """Raise `Interrupted` if what was read for another run is not what the first was, or changed the process."""
     if not may_begin(claim, loaded):
-        raise Interrupted("its crew is to have a process of its own")
+        raise Interrupted("its crew needs a process of its own")

@@ -109,7 +109,7 @@ class FlowAdapter(GrowingAdapter):
 
     def perform(self, crew: Any, work: Work) -> str:  # noqa: ARG002 - the port's name
         """Not here: a flow's plan grows."""
-        raise TaskError(f"{work.key!r} is a method of a flow: it is done by `grow`")
+        raise TaskError(f"{work.key!r} is a method of a flow: it runs in `grow`")
 
     def expand(self, crew: Any, work: Work) -> Expand:
         """Do one method, on the state as it stands. What it gives says how the branch grows."""
@@ -229,8 +229,8 @@ def _made(crew: Any) -> Flow[Any]:
                 made: Flow[Any] = crew()
             except TypeError as error:
                 raise BadCrew(
-                    f"{crew.__name__} cannot be created without arguments ({error}): put `flow = {crew.__name__}(...)` "
-                    "in the file, and name that"
+                    f"{crew.__name__} cannot be created without arguments ({error}): add `flow = {crew.__name__}(...)` "
+                    "to the file, and name that"
                 ) from None
             made.has_terminal = False
             return made

@@ -75,4 +75,4 @@ def _part(trigger: Any) -> "str | Condition":
     name = getattr(trigger, "__name__", None)
     if callable(trigger) and isinstance(name, str):
         return name
-    raise BadFlow(f"Invalid condition: {trigger!r} is no method, name, label, or_() or and_()")
+    raise BadFlow(f"Invalid condition: {trigger!r} is not a method, name, label, or_() or and_()")

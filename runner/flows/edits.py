@@ -71,7 +71,7 @@ def _chosen(task: str, before: Given, edit: Any, labels: Sequence[str]) -> Given
         exact = [one for one in labels if one.casefold() == label.casefold()]
         if not exact:
             raise BadInput(
-                f"what {task!r} leads to is a person's choice, and {label[:60]!r} is none of {', '.join(labels)}: "
+                f"the outcome of {task!r} is a person's choice, and {label[:60]!r} is not one of {', '.join(labels)}: "
                 "edit it to one of them"
             )
         label = exact[0]

@@ -106,7 +106,7 @@ def choose(answer: str, labels: Sequence[str], llm: Any = None, default: str | N
     chosen = _ask_model(answer, labels, llm) or _not_denied(answer, labels) or meant_by(answer, labels) or default
     if chosen is None:
         raise BadInput(
-            f"the answer {answer[:60]!r} is none of {', '.join(labels)}: answer with one of them, "
+            f"the answer {answer[:60]!r} is not one of {', '.join(labels)}: answer with one of them, "
             "or give @human_feedback a default_outcome or an llm"
         )
     return chosen
@@ -124,11 +124,11 @@ def verdict(
     Raises `BadInput` where it is none, or several.
     """
     if (text is not None) + approve + (reject is not None) != 1:
-        raise BadInput("an answer is one of three: --text TEXT, --approve, or --reject WHY")
+        raise BadInput("give exactly one of --text TEXT, --approve and --reject WHY")
     if text is not None:
         return Answer(text)
     if not approve and not (reject or "").strip():
-        raise BadInput("--reject needs a reason, for whoever does it again")
+        raise BadInput("--reject needs a reason: the task gets it when it runs again")
     if labels:
         known = _APPROVES if approve else _REJECTS
         fitting = [label for label in labels if label.casefold() in known]

@@ -117,7 +117,7 @@ class Machine:
         """
         for method in methods - self.definition.methods.keys():
             known = ", ".join(self.definition.methods)
-            raise BadFlow(f"flow {self.definition.name} has no method {method!r}; there are: {known}")
+            raise BadFlow(f"flow {self.definition.name} has no method {method!r}; it has: {known}")
         left = [name for name in self.definition.methods if name in methods]
         done = []
         while left:

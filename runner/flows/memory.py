@@ -111,7 +111,7 @@ class Memory:
         except FileNotFoundError:
             return None
         except ValidationError:
-            logger.warning("%s is no record of a flow's memory: it is passed over", path)
+            logger.warning("%s is not a record of a flow's memory; it is ignored", path)
             return None
 
 

@@ -38,7 +38,7 @@ def keep(flow: Flow[Any], pending: HumanFeedbackPending) -> None:
         _save(flow, pending, _users_own(create=True))
     except (OSError, RuntimeError, sqlite3.Error) as error:
         logger.warning(
-            "flow %s waits, and is not kept for other processes (%s): resume it in this one, or give it persistence=",
+            "flow %s waits and was not saved for other processes (%s): resume it here, or give it persistence=",
             flow.flow_name, one_line(error),
         )  # fmt: skip
 

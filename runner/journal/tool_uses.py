@@ -87,7 +87,9 @@ def is_durable(fn: Any) -> bool:
         return False
     made_by = type(fn).__module__.partition(".")[0]
     if made_by not in _frameworks():
-        raise TypeError(f"it takes a function: put it under what made a {type(fn).__qualname__} of it ({made_by})")
+        raise TypeError(
+            f"it takes a function: apply it before the decorator that made a {type(fn).__qualname__} of it ({made_by})"
+        )
     return True
 
 

@@ -94,7 +94,7 @@ class Rule:
         answers = about.pop("answers", None) or [about.pop("answer", "")]
         when, times = about.pop("when", None), about.pop("times", None)
         if about:
-            raise ValueError(f"unknown in a rule: {', '.join(sorted(about))}; there are when, answer, answers, times")
+            raise ValueError(f"unknown keys in a rule: {', '.join(sorted(about))}; known: when, answer, answers, times")
         return cls(when, *map(_answer_from, answers), times=times)
 
 

@@ -296,7 +296,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             body = json.loads(raw)
             if not isinstance(body, dict):
-                raise ValueError("it is no object")
+                raise ValueError("it is not an object")
         except ValueError as error:
             return self._json(400, protocols.error_body(protocol, 400, f"the body is not JSON: {error}"))
         request = owner.took(path, protocol, body, dict(self.headers.items()))

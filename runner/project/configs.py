@@ -93,7 +93,7 @@ def _read(file: Path) -> dict[str, Any]:
     try:
         found = yaml.safe_load(file.read_text("utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BadCrew(f"{file.name}: no valid YAML: {' '.join(str(error).split())}") from None
+        raise BadCrew(f"{file.name}: not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(found or {}, dict):
         raise BadCrew(f"{file.name}: not a mapping of names to entries")
     return found or {}

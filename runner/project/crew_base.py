@@ -60,6 +60,6 @@ def _load(self: Any) -> None:
 def _get_mcp_tools(self: Any, *names: str) -> list[Any]:  # noqa: ARG001 - their names are the callers'
     """Raises `BadCrew`: an agent is given its servers, which are connected to where its task is done."""
     raise BadCrew(
-        f"{type(self).__name__}: get_mcp_tools() connects where the file is read: say Agent(mcps=[...]) instead, "
-        "which connects where the task is done"
+        f"{type(self).__name__}: get_mcp_tools() connects when the file is read: use Agent(mcps=[...]), "
+        "which connects when the task runs"
     )

@@ -28,7 +28,7 @@ def migrate(data: Data) -> Data:
         logger.warning("Checkpoint has no %s, treating as 0.0.0", VERSION_KEY)
     stored = _number(raw)
     if raw is not None and not any(stored):
-        logger.warning("Checkpoint has the %s %r, which is no version, treating as 0.0.0", VERSION_KEY, raw)
+        logger.warning("Checkpoint has the %s %r, which is not a version, treating as 0.0.0", VERSION_KEY, raw)
     if stored > _number(VERSION):
         raise BadCheckpoint(
             f"the checkpoint was written by version {raw}, which is newer than {VERSION} here: "

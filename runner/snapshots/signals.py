@@ -86,8 +86,8 @@ class _Watcher:
             self._warned = True
             warnings.warn(
                 f"{', '.join(missing)} will write no checkpoint: only the main thread can install a handler, and "
-                "kickoff() runs in another. There, put `with runner.snapshots.signals_watched():` around what "
-                "starts it.",
+                "kickoff() runs in another. In the main thread, wrap what starts it in "
+                "`with runner.snapshots.signals_watched():`.",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -105,7 +105,7 @@ class _Watcher:
             if signal.getsignal(number) == self._handle:
                 signal.signal(number, self._before.pop(number))
         if not self._before and signal.set_wakeup_fd(-1) != self._writing:
-            logger.debug("another handler took over the signal wakeup meanwhile")
+            logger.debug("another handler has taken over the signal wakeup")
 
     def _installed(self, number: int) -> bool:
         return self.process == os.getpid() and signal.getsignal(number) == self._handle

@@ -36,7 +36,7 @@ def _unknown(owner: Any, kind: str, entry: str, info: dict[str, Any], name: str)
     what = _KINDS.get(key, key)
     there = [one for one, method in getattr(owner, "_all_methods", {}).items() if hasattr(method, f"is_{what}")]
     place = f"{_file(owner, kind)}: {key} of {kind[:-1]} {entry!r} names {name!r}"
-    return f"{place}, and no method of the class with @{what} is called so{_near(name, there)}"
+    return f"{place}, but the class has no method of that name with @{what}{_near(name, there)}"
 
 
 def _not_in_file(owner: Any, kind: str, config: dict[str, Any], name: str, method: str) -> str:

@@ -147,8 +147,8 @@ class CrewAIFlowAdapter(FlowAdapter):
             raise
         except TypeError as error:
             raise BadCrew(
-                f"{crew.__name__} cannot be created without arguments ({error}): put `flow = {crew.__name__}(...)` "
-                "in the file, and name that"
+                f"{crew.__name__} cannot be created without arguments ({error}): add `flow = {crew.__name__}(...)` "
+                "to the file, and name that"
             ) from None
 
     def _seen(self, crew: Any) -> Facade:
@@ -225,7 +225,7 @@ def translated(owner: Any) -> FlowDefinition:
     """CrewAI's definition of a class of flows, as ours. Raises `BadCrew` for what cannot be run."""
     definition = owner.flow_definition()
     if definition.conversational is not None:
-        raise BadCrew(f"{definition.name} is a conversation without an end, which cannot be a run")
+        raise BadCrew(f"{definition.name} is a conversation that never ends; such a flow cannot be a run")
     return FlowDefinition(definition.name, {str(name): _method(name, one) for name, one in definition.methods.items()})
 
 

@@ -28,7 +28,7 @@ def plan(crew: Crew, name: str) -> Plan:
     if not crew.tasks:
         raise BadCrew("the crew has no tasks")
     if crew.process.value not in ("sequential", "hierarchical"):
-        raise BadCrew(f"the crew's process is {crew.process.value}: sequential and hierarchical ones can be run")
+        raise BadCrew(f"the crew's process is {crew.process.value}; only sequential and hierarchical crews can run")
     tasks = by_key(crew)
     keys = {id(task): key for key, task in tasks.items()}
     first = [*([BEFORE] if has_beginning(crew) else []), *([planning.KEY] if crew.planning else [])]
@@ -122,7 +122,7 @@ def _context(task: Task, key: str, keys: dict[int, str]) -> tuple[str, ...] | No
     for other in named:
         if id(other) not in keys:
             raise BadCrew(
-                f"the context of task {key!r} names {other.name or 'a task'!r}, which is not in the crew's tasks"
+                f"task {key!r} has {other.name or 'a task'!r} in its context, which is not one of the crew's tasks"
             )
     return tuple(dict.fromkeys(keys[id(other)] for other in named))
 

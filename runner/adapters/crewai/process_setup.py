@@ -150,7 +150,7 @@ def prepare(home: Home) -> None:
         _forget_event_loop()
         return
     if _home is not None:
-        raise RuntimeError("this process is of another run")
+        raise RuntimeError("this process belongs to another run")
     _home = folder
     _real_home = Path(os.environ.get("HOME") or Path.home())
     overlay(_real_home, folder / HOME, APART)

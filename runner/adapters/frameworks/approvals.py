@@ -78,7 +78,7 @@ def typed(prompt: str) -> str | None:
 def _ask(question: str, about: dict[str, Any]) -> str:
     found = current_journal()
     if found is None:
-        raise TaskError(f"it asks a person, and there is no run that could wait for an answer: {question}")
+        raise TaskError(f"it asks a person, but no run is there to wait for the answer: {question}")
     return found[0].answer(question, lambda _: None, about)
 
 

@@ -61,7 +61,7 @@ class LangGraph(AgentFramework):
         state = await agent.ainvoke(given, config)
         while isinstance(state, dict) and state.get("__interrupt__"):
             if not agent.checkpointer:
-                raise TaskError("the graph asks a person, and has no checkpointer: compile it with an InMemorySaver()")
+                raise TaskError("the graph asks a person but has no checkpointer: compile it with an InMemorySaver()")
             answers = {one.id: _answer(one.value) for one in state["__interrupt__"]}
             state = await agent.ainvoke(import_module("langgraph.types").Command(resume=answers), config)
         if isinstance(state, dict) and state.get("messages"):

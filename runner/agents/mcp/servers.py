@@ -139,6 +139,6 @@ def as_server(given: Any) -> Server:
         url, _, only = given.partition("#")
         return MCPServerHTTP(url=url, only=only or None)
     raise BadCrew(
-        f"{given!r:.60} is no MCP server: give an address (https://...), or an MCPServerStdio, MCPServerHTTP or "
+        f"{given!r:.60} is not an MCP server: give an address (https://...), or an MCPServerStdio, MCPServerHTTP or "
         "MCPServerSSE of runner.agents.mcp"
     )

@@ -62,7 +62,7 @@ def arguments_of(tool: Any, given: str | Mapping[str, Any] | None) -> dict[str, 
     if given is None:
         given = {}
     if not isinstance(given, Mapping):
-        raise BadArguments("the arguments are no JSON object with a value for each name")
+        raise BadArguments("the arguments must be a JSON object with a value for each name")
     try:
         return dict(tool.args_schema.model_validate(dict(given)).model_dump())
     except ValidationError as error:

@@ -57,4 +57,4 @@ def refuse_beside_standin(where: str) -> None:
     found = current_journal()
     standin = chosen() or (found[0].standin if found is not None else forks.standin)
     if standin:
-        raise UsageError(f"--{standin} cannot answer this call, which would go to {where} itself: it is not made")
+        raise UsageError(f"--{standin} cannot answer this call, which would go to {where} itself: it was not sent")

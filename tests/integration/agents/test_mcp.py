@@ -140,7 +140,7 @@ def test_a_server_that_is_not_there(server, why):
 
 
 def test_what_is_no_server():
-    with pytest.raises(BadCrew, match="'notes' is no MCP server: give an address"):
+    with pytest.raises(BadCrew, match="'notes' is not an MCP server: give an address"):
         Agent(role="a", mcps=["notes"])
     assert mcp.servers.as_server("https://example.com/mcp#x").only == "x"
     assert pickle.loads(pickle.dumps(mcp.servers.as_server("https://example.com/mcp#x"))).only == "x"

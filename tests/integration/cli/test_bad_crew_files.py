@@ -99,7 +99,7 @@ CREWS = {
         from runner import Crew, Task
         crew = Crew(tasks=[Task(name="a", run=print, context=[Task(name="lost", run=print)])])
         """,
-        "the context of task 'a' names 'lost', which is not in the crew's tasks",
+        "task 'a' has 'lost' in its context, which is not one of the crew's tasks",
     ),
     "context that comes later": (
         """

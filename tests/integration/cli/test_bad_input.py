@@ -110,9 +110,9 @@ def test_an_input_that_no_store_takes(content, line, refused, write_crew, tmp_pa
 @pytest.mark.parametrize(
     ("pair", "line"),
     [
-        ("topic", "--input 'topic' is not name=text, nor name:=JSON"),
-        ("=owls", "--input '=owls' is not name=text, nor name:=JSON"),
-        (":=3", "--input ':=3' is not name=text, nor name:=JSON"),
+        ("topic", "--input 'topic' is neither name=text nor name:=JSON"),
+        ("=owls", "--input '=owls' is neither name=text nor name:=JSON"),
+        (":=3", "--input ':=3' is neither name=text nor name:=JSON"),
         ("n:=" + "[" * 10_000, "--input n is nested too deeply: more than 200 lists and objects"),
         ("n:=three", "--input n is not JSON: Expecting value: line 1 column 1 (char 0)"),
         ("n=\udcff", "--input 'n' is not UTF-8 text"),
@@ -332,4 +332,4 @@ def test_no_inputs_at_all(refused, write_crew, tmp_path):
     path = write_crew(GOOD)
     assert "holds no inputs" in refused("submit", path, "--each", each)
     assert "cannot be read: No such file" in refused("submit", path, "--each", tmp_path / "none.jsonl")
-    assert "cannot --detach" in refused("submit", path, "--each", each, "--detach")
+    assert "cannot be combined" in refused("submit", path, "--each", each, "--detach")

@@ -111,7 +111,7 @@ def test_prune_by_age(cli: Any) -> None:
 
 
 def test_prune_wants_to_know_what(refused: Any) -> None:
-    assert refused("checkpoint", "prune", "x") == "say what goes: --keep N, or --older-than AGE"
+    assert refused("checkpoint", "prune", "x") == "choose what to remove: --keep N, or --older-than AGE"
 
 
 def test_prune_in_sqlite_by_age(cli: Any) -> None:

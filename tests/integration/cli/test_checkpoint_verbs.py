@@ -291,7 +291,7 @@ def test_what_is_here_is_listed_and_shown_where_nothing_is_named(cli):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["prune", "x"], "say what goes: --keep N, or --older-than AGE"),
+        (["prune", "x"], "choose what to remove: --keep N, or --older-than AGE"),
         (["prune", "x", "--keep", "-1"], "invalid value for '--keep': -1 is not in the range 0<=x<=1000000; see"),
         (["prune", "x", "--keep", "all"], "invalid value for '--keep': 'all' is not a valid whole number; see"),
         (["diff", "x", "a"], "missing argument 'B'; see runner checkpoint diff --help"),

@@ -203,13 +203,13 @@ def test_what_is_refused(cli, client, run_id):
         (["--edit", "sort=x", "--checkpoint", at], f"task 'sort' is not committed at checkpoint {at}: "),
         (["--edit", "collect=words"], "the output of task 'collect' is JSON, but the edit is not: "),
         (["--edit", 'collect={"word": []}'], "the edit of task 'collect' is not a valid Words (words: Field required)"),
-        (["--edit", "sort"], "--edit 'sort' is not TASK=TEXT, nor TASK=@FILE"),
+        (["--edit", "sort"], "--edit 'sort' is neither TASK=TEXT nor TASK=@FILE"),
         (["--edit", "sort=@nowhere"], "--edit sort=@nowhere cannot be read: No such file or directory"),
         (["--branch", "main"], f"run {run_id} already has a branch 'main': choose another name"),
         (["--branch", "../../etc"], "the branch name '../../etc' escapes checkpoint directory"),
         (["--branch", "a b"], "'a b' is not a branch name"),
         (["--checkpoint", "1999"], f"run {run_id} has no checkpoint 1999"),
-        (["--input", "x"], "--input 'x' is not name=text, nor name:=JSON"),
+        (["--input", "x"], "--input 'x' is neither name=text nor name:=JSON"),
         (
             ["--input", "kinds=many"],
             "the input 'kinds' is a list: give it as JSON, as in --input kinds:='[1, 2]'; text in its place is "

@@ -121,8 +121,8 @@ def test_an_answer_in_words(text, approve, reject, labels, said):
 @pytest.mark.parametrize(
     ("text", "approve", "reject", "labels", "about", "why"),
     [
-        (None, False, None, [], SHOWN, "one of three"),
-        ("a", True, None, [], SHOWN, "one of three"),
+        (None, False, None, [], SHOWN, "exactly one of"),
+        ("a", True, None, [], SHOWN, "exactly one of"),
         (None, False, " ", [], SHOWN, "--reject needs a reason"),
         (
             None,

@@ -181,14 +181,14 @@ def test_a_flow_that_cannot_be_kept_waits_here(
     monkeypatch.setenv("RUNNER_STATE_DIR", str(tmp_path / "file"))
     flow = Report()
     assert isinstance(flow.kickoff(), HumanFeedbackPending)
-    assert "resume it in this one, or give it persistence=" in caplog.text
+    assert "resume it here, or give it persistence=" in caplog.text
     assert flow.resume("approved") == "NOTES is out: approved (3)"
 
 
 def test_a_refused_answer_leaves_it_waiting(tmp_path: Path) -> None:
     place = SQLiteFlowPersistence(tmp_path / "states.db")
     flow_id = Report(persistence=place).kickoff().context.flow_id
-    with pytest.raises(BadInput, match="is none of approved, rejected"):
+    with pytest.raises(BadInput, match="is not one of approved, rejected"):
         Report.from_pending(flow_id, place).resume("hm")
     assert Report.from_pending(flow_id, place).resume("Rejected.") == "NOTES"
 

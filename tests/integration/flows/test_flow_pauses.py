@@ -78,7 +78,7 @@ def test_it_waits_and_goes_on_with_the_answer():
 def test_an_answer_that_is_none_of_the_labels_is_refused_and_the_question_stands():
     flow = Review()
     flow.kickoff()
-    with pytest.raises(BadInput, match=r"'hm' is none of approved, rejected"):
+    with pytest.raises(BadInput, match=r"'hm' is not one of approved, rejected"):
         flow.resume("hm")
     assert flow.pending_feedback is not None
     assert flow.resume("rejected") == ("discarded", "rejected")
@@ -301,7 +301,7 @@ def test_own_words_first_then_the_model_then_the_words_in_it_then_the_default():
     assert choose("no way", labels, model) == "rejected"
     assert choose("this needs work, I think", labels) == "needs work"
     assert choose("dunno", labels, Says("what?"), "needs work") == "needs work"
-    with pytest.raises(BadInput, match="none of"):
+    with pytest.raises(BadInput, match="is not one of"):
         choose("dunno", labels)
 
 

@@ -132,8 +132,8 @@ def test_too_much_is_an_error_that_says_what_to_do(make, monkeypatch):
     with pytest.raises(TaskError) as refused:
         work.changed()
     assert str(refused.value) == (
-        "the task left 2 MB of new and changed files in its folder (the biggest: 'big.bin', 2 MB), and 1 MB are kept "
-        "with a task: have it write them where all can reach it, or, what only the task itself needs, in a folder of "
+        "the task left 2 MB of new and changed files in its folder (the biggest: 'big.bin', 2 MB), but at most 1 MB "
+        "are kept with a task: write what others need to storage that all workers reach, and the rest to a folder of "
         "tempfile"
     )
 

@@ -209,7 +209,7 @@ def test_an_output_that_is_not_there_says_which_are():
         return ctx.outputs["colect"].raw
 
     crew = Crew(tasks=[task("collect"), task("b", run=look)])
-    with pytest.raises(KeyError, match="'colect' is no task that 'b' depends on; did you mean 'collect'"):
+    with pytest.raises(KeyError, match="'colect' is not a task that 'b' depends on; did you mean 'collect'"):
         perform(crew, "b", {"collect": ""})
 
 

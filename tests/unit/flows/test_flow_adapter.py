@@ -100,7 +100,7 @@ def test_what_is_no_flow_to_run():
 
     assert not adapters.is_crew(Flow)
     assert not adapters.is_crew(Flow())
-    with pytest.raises(BadCrew, match=r"cannot be created without arguments .* put `flow = NeedsAWord"):
+    with pytest.raises(BadCrew, match=r"cannot be created without arguments .* add `flow = NeedsAWord"):
         FLOW.plan(NeedsAWord, "x")
     with pytest.raises(BadCrew, match="no method with @start"):
         FLOW.plan(NoStart, "x")

@@ -34,7 +34,7 @@ def test_with_labels_an_edit_is_another_choice():
 
 @pytest.mark.parametrize("edit", ["", "approve", "a better draft", 3, {"output": "x"}])
 def test_what_is_no_label_is_refused_with_those_that_are(edit: Any):
-    with pytest.raises(BadInput, match="is none of approved, rejected"):
+    with pytest.raises(BadInput, match="is not one of approved, rejected"):
         edited("m", chosen("rejected"), edit, ("approved", "rejected"))
 
 

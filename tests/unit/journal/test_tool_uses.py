@@ -319,7 +319,7 @@ def test_a_tool_that_a_framework_made_stays_what_it_is_and_other_objects_are_ref
         return i
 
     assert durable(look) is look
-    with pytest.raises(TypeError, match="a function: put it under what made a Counter of it"):
+    with pytest.raises(TypeError, match="a function: apply it before the decorator that made a Counter of it"):
         durable(Counter())
 
 

@@ -151,7 +151,7 @@ def test_a_killed_flow_goes_on_in_the_middle_of_a_crew_and_waits_for_a_person(
     other = crewai_fleet.runner("fork", run, "--edit", "review=Rejected", "--json")
     assert json.loads(json.loads(other.stdout)["result"]) == {"text": "done", "of": "rejected", "heard": ["rejected"]}
     bad = crewai_fleet.runner("fork", run, "--edit", "review=good")
-    assert (bad.returncode, "is none of approved, rejected" in bad.stderr) == (2, True)
+    assert (bad.returncode, "is not one of approved, rejected" in bad.stderr) == (2, True)
     words = crewai_fleet.runner("fork", run, "--edit", "write=coffee", "--branch", "coffee", "--json")
     assert (words.returncode, json.loads(words.stdout)["asked"][0]["method_output"]) == (5, "coffee"), words.stderr
     assert models.paid == 5

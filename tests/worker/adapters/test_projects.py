@@ -183,7 +183,7 @@ def test_an_old_folder_runs_on_a_worker_that_gets_its_env_file(
 
 TYPOS = {
     ("config/tasks.yaml", "agent: clerk", "agent: clrk"): "Shop: config/tasks.yaml: agent of task 'sell' names 'clrk', "
-    "and no method of the class with @agent is called so; did you mean 'clerk'?",
+    "but the class has no method of that name with @agent; did you mean 'clerk'?",
     (
         "config/agents.yaml",
         "clerk:",

@@ -48,7 +48,7 @@ def test_a_flow_waits_for_a_person_and_goes_on_with_the_answer(
     (question,) = client.store.runs.questions(handle.id, "main")
     assert (question.task, question.message, question.labels) == ("draft", "Good?", ["yes", "no"])
     assert question.about["method_output"] == {"title": "T"}
-    with pytest.raises(BadInput, match="'perhaps' is none of yes, no"):
+    with pytest.raises(BadInput, match="'perhaps' is not one of yes, no"):
         client.answer(handle.id, "perhaps")
     with pytest.raises(Conflict, match=r"is awaiting input: `runner answer"):
         client.resume(handle.id)

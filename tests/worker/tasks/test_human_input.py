@@ -61,7 +61,7 @@ def test_every_worker_is_replaced_while_a_run_waits_and_no_call_is_paid_twice(
     first.kill_group()
     assert handle.status == "waiting"
     fleet.start("--concurrency", "2", **models.environment)
-    with pytest.raises(BadInput, match="one of three"):
+    with pytest.raises(BadInput, match="exactly one of"):
         client.answer(handle.id, "yes", approve=True, task="draft")
     assert client.answer(handle.id, reject="shorter", task="draft").wait(60).status == "waiting"
     again = client.answer(handle.id, reject="larger", task="plain").wait(60)
