@@ -24,7 +24,7 @@ from runner.events import kickoff
 from runner.testing import Fleet, RedisServer, eventually
 from runner.testing import fleet as testing_fleet
 
-from .support import shares
+from .support import pools, shares
 from .support.fork_server import ForkServer
 from .support.processor_time import ProcessorTime
 from .support.same_process import SameProcess
@@ -34,6 +34,7 @@ TESTS = Path(__file__).parent
 QUICK = TESTS / "unit"  #: what the quick loop is, `pytest -m fast`
 IN_MEMORY = Path("/dev/shm")  #: where Linux has files that no disk holds
 SOAK = TESTS / "soak"  #: what is run only when asked for: the large sizes of what others hold small
+WORKERS = TESTS / "worker"  #: where a test of each pool is one of one pool
 SERVED = {"shared_server", "own_server"}  #: fixtures that start something
 
 # Whatever the shell says, bytecode is kept: else each of hundreds of processes compiles all that it imports.
@@ -141,9 +142,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """What stands in the quick folder is fast, unless it is marked as slow or has a server; in the soak's, soak."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: item.path)  # in whatever order they were read
-    for path, of_file in itertools.groupby(items, lambda item: item.path):
+    for path, given in itertools.groupby(items, lambda item: item.path):
+        of_file = list(given)
         if path.is_relative_to(SOAK):
             for item in of_file:
+                item.add_marker(pytest.mark.soak)
+        if path.is_relative_to(WORKERS):
+            for item in pools.left_to_the_soak(of_file):
                 item.add_marker(pytest.mark.soak)
         if _is_of_the_quick(path):
             for item in of_file:

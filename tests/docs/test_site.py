@@ -11,6 +11,7 @@ import pytest
 import runner
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.soak  # a build takes 12 s of the processor's time
 
 
 @pytest.fixture(scope="module")

@@ -60,6 +60,7 @@ def test_a_crew_and_a_kill(passes):
     passes(TWO_AGENTS, "from runner.testing import Answer, Call", "import os, signal")
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_a_store_that_refuses(passes):
     passes(CREW, "# test_faults.py")

@@ -34,7 +34,7 @@ def test_what_is_left_to_the_soak_is_listed(root):
     marked = {path.relative_to(root).as_posix() for path in folders if _has_soak(path.read_text())}
     marked -= {"tests/conftest.py", "tests/support/soak.py"}
     assert marked == {file for file in listed if not file.endswith("/")}
-    assert {file for file in listed if file.endswith("/")} == {"tests/soak/"}
+    assert {file for file in listed if file.endswith("/")} == {"tests/soak/", "tests/worker/"}
     command = (root / "ops/soak").read_text().splitlines()[-1]
     assert command.endswith(' -m pytest --soak -m soak "$@"')
 

@@ -86,6 +86,7 @@ def test_a_run_is_done_with_the_libraries_of_the_environment_that_submitted_it(p
             assert (done["status"], done["result"]) == ("completed", project.folder.name)
 
 
+@pytest.mark.soak
 def test_a_run_that_another_environment_waits_for_is_done_with_its_own(projects, state):
     one, two = projects
     run = one.run("submit", "crew.py", "--detach").strip()

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from ...support.soak import in_soak
+
 if importlib.util.find_spec("grpc") is None:
     pytest.skip("grpc is not installed", allow_module_level=True)
 pytestmark = pytest.mark.timeout(300)
@@ -21,6 +23,7 @@ pytestmark = pytest.mark.timeout(300)
 ROOT = Path(__file__).parents[3]
 ONE = ("sync", "with_call", "future", "awaited")
 STREAMS = ("streamed", "streamed_on_one_thread", "awaited_streamed", "awaited_read")
+KEPT = ("sync", "awaited", "streamed", "awaited_streamed")  #: one of each kind; the soak has all
 PAID, PASSED, NOT_SENT, IN_DOUBT = (1, 1, 0, 0), (1, 0, 0, 1), (0, 0, 0, 0), (1, 0, 1, 1)
 EXPECTED: dict[str, tuple[tuple[str, ...], tuple[int, int, int, int]]] = {
     # what is told, or met: by whom, and what is asked, paid, in doubt, and asked again by the next attempt
@@ -62,7 +65,7 @@ def told(*cases: str, **settings: str) -> dict[str, Any]:
     return dict(json.loads(line) for line in ran.stdout.splitlines())
 
 
-@pytest.mark.parametrize("client", ONE + STREAMS)
+@pytest.mark.parametrize("client", [*KEPT, *in_soak(*(client for client in ONE + STREAMS if client not in KEPT))])
 def test_what_is_asked_paid_and_in_doubt(client: str) -> None:
     settings = [name for name, (clients, _) in EXPECTED.items() if client in clients]
     found = told(*(f"{client},{name}" for name in settings))

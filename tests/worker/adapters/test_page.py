@@ -44,14 +44,9 @@ class Reader(READER.Reader):
         return {**super()._environment(), **quiet, "PYTHONPATH": str(REPOSITORY)}
 
 
+@pytest.mark.soak  # each command imports CrewAI
 @pytest.mark.timeout(480)
-@pytest.mark.parametrize(
-    "section",
-    [  # each command imports CrewAI: one is followed here, the other in the soak
-        pytest.param(section, id=section.part, marks=[] if section.part == "A project" else [pytest.mark.soak])
-        for section in SECTIONS
-    ],
-)
+@pytest.mark.parametrize("section", [pytest.param(section, id=section.part) for section in SECTIONS])
 def test_what_the_page_says(
     section: Any, crewai_python: str, tmp_path: Path, processes_are_forked: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

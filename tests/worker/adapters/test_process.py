@@ -72,6 +72,7 @@ def crew(write_crew: Callable[..., Path], models: ModelServer, tmp_path: Path) -
     return write_crew(CREW.format(url=models.root + "/v1", log=str(tmp_path / "log")))
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("started_afresh")
 def test_each_task_finds_a_process_as_a_fresh_one_and_what_it_keeps_is_the_runs(
     crewai_fleet: Any, crew: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

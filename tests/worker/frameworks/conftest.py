@@ -15,7 +15,7 @@ from ...conftest import WITHOUT
 from ...support.fork_server import IMPORTED, ForkServer
 
 FRAMEWORKS = (
-    "pydantic_ai.models.openai,agents,langchain.agents,langchain_openai,langgraph.prebuilt,agno.agent,strands,"
+    "anthropic.resources.messages,pydantic_ai.models.openai,agents,langchain.agents,langchain_openai,langgraph.prebuilt,agno.agent,strands,"
     "google.adk.models.lite_llm,litellm,llama_index.core.agent.workflow,llama_index.llms.openai_like,"
     "autogen_agentchat.teams"
 )

@@ -8,6 +8,7 @@ import signal
 import textwrap
 import zipfile
 from importlib import metadata
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from runner.testing.fleet import children_of
 
 pytestmark = pytest.mark.timeout(600)
 
+UNCHECKED = (1).to_bytes(4, "little")  #: of PEP 552: whatever its source is
 WITHIN = 180  #: seconds for a build and the first start in what was built
 
 CREW = """
@@ -101,7 +103,7 @@ def needed(name: str, found: dict[str, metadata.Distribution]) -> dict[str, meta
 
 
 def repacked(own: metadata.Distribution, folder: Path) -> None:
-    """A wheel of what is installed."""
+    """A wheel of what is installed, with its bytecode, which is taken as it is: else each environment compiles all."""
     tags = [line[5:] for line in (own.read_text("WHEEL") or "").splitlines() if line.startswith("Tag: ")]
     pythons, abis, platforms = zip(*(tag.split("-") for tag in tags), strict=True)
     tag = "-".join(".".join(dict.fromkeys(part)) for part in (pythons, abis, platforms))
@@ -109,6 +111,10 @@ def repacked(own: metadata.Distribution, folder: Path) -> None:
         for file in own.files or ():
             if ".." not in file.parts and file.suffix != ".pyc" and file.name not in ("INSTALLER", "REQUESTED"):
                 wheel.write(Path(str(own.locate_file(file))), str(file))
+                compiled = Path(cache_from_source(str(own.locate_file(file)))) if file.suffix == ".py" else None
+                if compiled is not None and compiled.exists():
+                    name, data = cache_from_source(str(file)), compiled.read_bytes()
+                    wheel.writestr(name, data[:4] + UNCHECKED + bytes(8) + data[16:])
 
 
 @pytest.fixture(name="wheels", scope="module")

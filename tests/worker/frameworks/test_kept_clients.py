@@ -9,6 +9,8 @@ import pytest
 from runner.client import Client
 from runner.testing import ModelServer
 
+from ...support.soak import in_soak
+
 pytestmark = pytest.mark.timeout(120)
 
 CREW = """
@@ -56,10 +58,14 @@ async def ask(text):
     return (await agents.Runner.run(agents.Agent(name="a", model=model), text)).final_output
 """
 WAYS = {"openai": ("openai", OPENAI), "anthropic": ("anthropic", ANTHROPIC), "agents": ("openai", AGENTS)}
+POOLS = ("prefork", "threads", "shared")
+OTHERS = [(way, pool) for way in ("anthropic", "agents") for pool in POOLS[:2]]
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads", "shared"])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("way", "pool"),
+    [*(("openai", pool) for pool in POOLS), ("anthropic", "shared"), ("agents", "shared"), *in_soak(*OTHERS)],
+)
 def test_it_serves_each_run(way: str, pool: str, fleet: Any, client: Client, write_crew: Callable[..., Path]) -> None:
     library, code = WAYS[way]
     with ModelServer(lambda request: f"<{request.text}>") as models:
