@@ -19,6 +19,19 @@ from runner.core.redaction import redact_handlers
 KEY = "sk-abcdefghijklmnopqrstuvwxyz0123456789"
 
 
+@pytest.fixture(autouse=True)
+def loggers_are_put_back() -> Iterator[None]:
+    """A task that is its process's last leaves the loggers of libraries as it likes."""
+    manager = logging.root.manager
+    known = manager.loggerDict.copy()
+    before = {one: {**vars(one)} for one in known.values() if isinstance(one, logging.Logger)}
+    yield
+    for name in manager.loggerDict.keys() - known.keys():
+        del manager.loggerDict[name]
+    for one, state in before.items():
+        vars(one).update(state, _cache={})
+
+
 @contextlib.contextmanager
 def worker_log() -> Iterator[io.StringIO]:
     """Have the root logger be as in a worker, whose handler writes to the standard error. (No fixture: pytest puts

@@ -14,16 +14,21 @@ from runner.providers.memory.state import Memory, Task
 SIMULATE = Path(__file__).parents[3] / "ops" / "simulate"
 
 
+imported: dict[str, ModuleType] = {}  #: the modules that simulate
+
+
 @pytest.fixture(scope="module")
 def world() -> Iterator[ModuleType]:
-    """The module that simulates."""
+    """The module that simulates: the same one whenever these tests go on, as code that the process keeps knows it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(SIMULATE)
+        sys.modules.update(imported)
         import world
 
+        imported.update({name: sys.modules[name] for name in ("world", "account", "actors", "simulated")})
         yield world
-    for name in ("world", "account", "actors", "simulated"):
-        sys.modules.pop(name, None)
+    for name in imported:
+        del sys.modules[name]
 
 
 @pytest.mark.parametrize(
