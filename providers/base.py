@@ -1,4 +1,4 @@
-"""What a provider is: it keeps checkpoints at a location, in order, and finds them again.
+"""The base class of providers, which store checkpoints at a location and find them again.
 
 A checkpoint is a text (a state as JSON), stored whole and never changed. It has an id, the id of its parent, and the
 branch it stands on. A *line* is a checkpoint and its ancestors on its branch: two runs that write to one branch at one

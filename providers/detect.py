@@ -1,4 +1,4 @@
-"""Which provider a location is for, told by its form and by what stands there."""
+"""Selects the provider for a location, by its form and by what is stored there."""
 
 from importlib.metadata import entry_points
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which checkpoints the runs of living processes stand on, said beside them in their file system.
+"""Records which checkpoints running processes depend on, as files next to the checkpoints.
 
 A run in flight has an empty file that is named after its newest checkpoint, and locked for as long as its process
 lives. So what a dead one left is known, and removed by who comes next. Where a file system has no locks, no run is

@@ -1,4 +1,4 @@
-"""What a store returns of runs, branches, checkpoints, outputs, events and claims: as it was when it was read."""
+"""Records that a store returns: runs, branches, checkpoints, outputs, events and claims, as of when they were read."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence

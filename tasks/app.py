@@ -1,4 +1,4 @@
-"""The Celery app. Celery carries messages of ids; everything that must not be lost is in the store."""
+"""The Celery app. Celery carries messages with ids only; everything that must not be lost is in the store."""
 
 import os
 from functools import lru_cache

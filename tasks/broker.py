@@ -1,4 +1,4 @@
-"""The broker as Celery reaches it: a Redis, or whatever else kombu knows."""
+"""The connection to the message broker: Redis, or any other broker that kombu supports."""
 
 import contextlib
 import time

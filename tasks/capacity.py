@@ -1,4 +1,4 @@
-"""How many tasks a worker takes at a time, where nothing is said."""
+"""The default concurrency of a worker, from the cores, memory, open files and threads of its machine."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""What a worker, or a child of its pool, has to do with the process that keeps it."""
+"""Ties a worker, or a child of its pool, to its parent process: it ends when the parent dies."""
 
 import ctypes
 import signal

@@ -1,4 +1,4 @@
-"""The coroutines of a loop that tasks share: each waits as a task does where its code does not await.
+"""Coroutines of an event loop that many tasks share: blocking code in one does not block the others.
 
 What is beneath a vendor's asynchronous client may wait for the store: the journal, an event, a lock. So each step of a
 coroutine is done in a greenlet. If that waits, the coroutine's asyncio task does, and the loop continues others.

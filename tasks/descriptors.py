@@ -1,4 +1,4 @@
-"""The numbers of the files that a worker's main process has open for each process of its pool."""
+"""Moves the file descriptors that a worker's main process has for its pool out of the low numbers."""
 
 import contextlib
 import fcntl

@@ -1,4 +1,4 @@
-"""How a worker in another environment begins: ``python -m runner.tasks.environment``, under the parent of a worker.
+"""Starts a worker in another Python environment: ``python -m runner.tasks.environment``.
 
 It builds the environment, or waits for who does, and becomes a worker of its interpreter: the same process, so that
 its parent, signals and limits stay. Where it cannot be built, it becomes one that fails the runs that ask for it.

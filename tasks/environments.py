@@ -1,4 +1,4 @@
-"""Workers in other environments: the parent of a worker keeps them beside it, and jobs are sent on to them.
+"""Workers in other Python environments: requests them from the parent process and sends jobs on to them.
 
 A worker that claims a job of a run with an environment, and is another one, puts the job in the queue of that
 environment and asks its parent for a worker there. Nothing of it is in the store: a job that is lost on the way was

@@ -1,4 +1,4 @@
-"""Flower on our app. It shows names and ids: messages carry nothing else, and no address shows its password."""
+"""Flower for this app. It shows names and ids only: messages carry no payload, and URLs are shown without passwords."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""How a worker shows that it lives, and how it sees that it no longer holds what it held.
+"""The heartbeat of a worker: renews its lease, watches its pool, and detects claims that it has lost.
 
 One thread of the main process beats the lease for the whole worker: a pool child may hold its GIL for a minute. The
 connection it beats on is the one whose closing tells the supervisor that the process died.

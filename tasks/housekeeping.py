@@ -1,4 +1,4 @@
-"""What crashes leave behind on a worker's machine is taken away: when a worker starts, and once a minute."""
+"""Removes what crashed workers left on this machine: when a worker starts, and once a minute."""
 
 from runner.bundles import attempt_folders, relative_paths, unpacked
 from runner.bundles.run_dir import homes, sweep

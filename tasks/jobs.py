@@ -1,4 +1,4 @@
-"""The one Celery task: do a job. And what each process needs to do it."""
+"""The one Celery task, which runs a job, and the state that each process keeps between jobs."""
 
 import itertools
 import logging

@@ -1,4 +1,4 @@
-"""The parent of a worker: restarts it when it dies, passes on what it is asked, and never leaves it behind alone."""
+"""The parent of a worker: restarts it when it dies, forwards signals to it, and never leaves it running alone."""
 
 import contextlib
 import gc

@@ -1,4 +1,4 @@
-"""The pool of child processes: Celery's, with children that can end after the job that they do.
+"""Celery's prefork pool, extended with children that can end after a job, or continue without a new message.
 
 A child that says so is given no other job, and is replaced as soon as it has ended. It says so before it reports that
 its job is done, and the pool writes to a child only between jobs: so no job is ever on its way to a child that goes.

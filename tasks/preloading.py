@@ -1,4 +1,4 @@
-"""A worker whose tasks share its process imports the models' clients that the fleet uses before a task needs them.
+"""Imports the clients of models that the fleet uses before a task of this worker needs them.
 
 When a worker dies, another takes over all the agents that it had in flight. If that had done nothing of the kind so
 far, each of them would wait until the client of its model is imported.

@@ -1,4 +1,4 @@
-"""A worker's process is forked while none of its other threads holds what its child would wait for, for ever.
+"""Delays a fork while another thread holds a lock that the child would wait for forever.
 
 A fork has the locks of all threads and, of the threads, one. What Python and libc do not set right in a child: the
 lock of a module that is being imported, that of a log's file, what resolves names, and OpenSSL's. The heartbeat, the

@@ -1,4 +1,4 @@
-"""A job as Celery's users see it: its request in the worker's main process, and how it failed."""
+"""A job as Celery's users see it: its request in the worker's main process, and its failure."""
 
 import logging
 from typing import Any

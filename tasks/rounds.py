@@ -1,4 +1,4 @@
-"""What a worker's main process does again and again beside all else, with the store."""
+"""Periodic work of a worker's main process that uses the store."""
 
 import logging
 import threading

@@ -1,4 +1,4 @@
-"""The pool of tasks that mostly wait: thousands in one thread, which continues one where the others wait."""
+"""The pool for tasks that mostly wait: thousands of them in one thread."""
 
 import gc
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What our worker adds to Celery's: a heartbeat and a supervisor, as boot steps, and the hand-back at SIGTERM."""
+"""Boot steps that this package adds to Celery's worker: the heartbeat, the supervisor, and the drain at SIGTERM."""
 
 import logging
 import os

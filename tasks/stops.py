@@ -1,4 +1,4 @@
-"""How a stop reaches the tasks in flight of this process.
+"""Stops the tasks in flight in this process: drains, lost claims, revoked jobs and timeouts.
 
 In a pool child the task runs on the main thread, and a signal's handler raises in it, also out of a sleep or a socket.
 In a threads pool, and in a pool child whose tasks have a thread each, the exception is set in the task's thread and

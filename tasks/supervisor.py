@@ -1,4 +1,5 @@
-"""Notice what is gone or lost, and hand it back. One leads; every worker carries one, and ``runner supervisor`` is one.
+"""The supervisor: takes tasks back from dead workers and sends lost messages again. Every worker carries one; one
+leads.
 
 Two leaders do no harm: each thing done here is one script that looks again before it acts.
 """

@@ -1,4 +1,4 @@
-"""Many tasks in one thread: each is a greenlet there, and where it waits, the thread's event loop continues others.
+"""Many tasks in one thread: each is a greenlet, and while it waits the thread's event loop runs the others.
 
 The engine runs in a greenlet as it does in a thread. It waits in few places, and each of them asks `waiting.here`: for
 a model's answer, which a coroutine of the loop gets; for a tool, which has a thread of its own; for a while. Code of a

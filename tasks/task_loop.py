@@ -1,4 +1,4 @@
-"""The thread that many tasks share, and its event loop."""
+"""The thread that many tasks share, with its event loop."""
 
 import asyncio
 import contextlib

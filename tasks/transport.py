@@ -1,4 +1,4 @@
-"""Celery's consumer on a Redis that goes away or refuses for now: it waits, as everything else here does.
+"""Celery's consumer on a Redis that may be unavailable: it waits and continues, like the rest of this package.
 
 Celery's own way with a lost connection is to start over, seconds later; with a refusal (a BRPOP is a write) to end the
 worker, and with it the tasks in flight.

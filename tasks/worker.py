@@ -1,4 +1,4 @@
-"""The worker process proper: a fork of its parent, `runner worker`, or ``python -m runner.tasks.worker``."""
+"""The worker process itself: a fork of its parent, or ``python -m runner.tasks.worker``."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""The account of a run: what was paid, replayed, is in doubt; and by whom, with which model, in its ledger."""
+"""The ledger of a run: steps that were paid for, replayed or are in doubt, by agent and model."""
 
 from collections.abc import Mapping
 from typing import Literal

@@ -1,4 +1,4 @@
-"""The exclusive right to a task, and what comes with it. Whoever gives one holds the lock."""
+"""Claims on tasks, and the data that a claim comes with. Callers hold the lock."""
 
 import json
 

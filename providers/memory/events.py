@@ -1,4 +1,4 @@
-"""The events of a run: one sequence over all workers, each with its relatives; and what is closed with an attempt."""
+"""The events of a run: one sequence over all workers, with parents; and the events that close with an attempt."""
 
 from typing import NamedTuple
 

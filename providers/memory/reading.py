@@ -1,4 +1,4 @@
-"""What a client reads of the runs in memory, and a worker of a branch."""
+"""Reads runs from memory, for clients, and branches, for workers."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

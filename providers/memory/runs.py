@@ -1,4 +1,4 @@
-"""What a client asks of the store: create, cancel, resume and fork a run, answer its questions."""
+"""The client's side of a store in memory: create, cancel, resume and fork a run, answer its questions."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence, Set

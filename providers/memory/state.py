@@ -1,4 +1,4 @@
-"""What a memory store holds: runs with their branches and tasks, workers with their claims, messages, bundles.
+"""The data of a store in memory: runs with branches and tasks, workers with claims, messages, bundles.
 
 Everything that came from outside is held as text or as an immutable record: no caller can change what is stored by
 changing what they gave, or were given.

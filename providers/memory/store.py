@@ -1,4 +1,4 @@
-"""Runs in the memory of one process, behind the port that the engine knows."""
+"""A store in the memory of one process, behind the engine's `Store` port."""
 
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The moves that several operations make: each keeps every index true. Whoever makes one holds the lock."""
+"""State transitions that several operations share; each keeps all indexes consistent. Callers hold the lock."""
 
 import hashlib
 import time

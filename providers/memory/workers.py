@@ -1,4 +1,4 @@
-"""What keeps workers alive to each other, and what a supervisor does about the dead and about lost messages."""
+"""Leases of workers, and what a supervisor does about dead workers and lost messages."""
 
 from collections.abc import Callable, Iterable, Mapping
 

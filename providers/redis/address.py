@@ -1,4 +1,4 @@
-"""Where a Redis is, as URLs say it.
+"""Parses and validates the URLs of a Redis, of sentinels and of a cluster.
 
 ``redis://USER:PASSWORD@HOST:PORT/DB``, with TLS ``rediss://``; the same as ``valkey://`` and ``valkeys://``; and
 ``unix://PATH``. Behind Sentinel ``redis+sentinel://USER:PASSWORD@HOST:PORT,HOST:PORT/NAME/DB``, with TLS

@@ -1,4 +1,4 @@
-"""Runs that are submitted together: one plan, many inputs."""
+"""Batches: runs that are submitted together, with one plan and many inputs."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What a worker writes while it holds a task: its steps and events, then its output, or that it gives the task back."""
+"""The writes of a worker that holds a task: steps, events, and then a commit or a release."""
 
 import itertools
 import json

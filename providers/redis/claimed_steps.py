@@ -1,4 +1,4 @@
-"""What a worker writes of the steps of a task that it holds."""
+"""The writes of a worker that holds a task, as far as they concern steps."""
 
 import json
 import time

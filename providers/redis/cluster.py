@@ -1,4 +1,4 @@
-"""A Redis Cluster as a store of several partitions: which slot each has, and who has that slot now.
+"""A Redis Cluster as a store of several partitions: which slot each has, and which node serves it now.
 
 A partition is whole in one slot: all of its keys carry one tag, its queues and the broker's own keys included. So who
 works with it speaks with one server, on plain connections; each asks, when it is opened, which master has the slot. An

@@ -1,4 +1,4 @@
-"""Connections to Redis: how they are opened, and which of them wait for a server that is away or refuses for now."""
+"""Opens connections to Redis. Some retry while the server is unavailable."""
 
 import logging
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A state as what is new in it since its parent.
+"""Encodes a state as the difference from its parent.
 
 A text is a list of *parts*. An entry tells which runs of the parent's parts it takes over, and has the rest as text.
 The new text of a line's entries is one deflate stream: each is compressed with the 32 KB of new text before it as

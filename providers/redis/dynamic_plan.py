@@ -1,4 +1,4 @@
-"""Branches of plans that grow: what their tasks share, and what was committed on them, in order."""
+"""Branches of plans that grow: the state that their tasks share, and the order of their commits."""
 
 import json
 from collections.abc import Mapping, Sequence

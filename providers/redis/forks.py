@@ -1,4 +1,4 @@
-"""Forks: where a new branch may leave another one, and the one script by which it does."""
+"""Creates a fork: where it leaves its parent branch, in one script."""
 
 import json
 from collections.abc import Iterable, Mapping, Set

@@ -1,4 +1,4 @@
-"""A branch with its ancestors: what is committed on it is its own, and what it sees of theirs."""
+"""Reads a branch together with its ancestors."""
 
 import json
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""Every key there is, in one place: what it holds, who removes it.
+"""All keys in Redis, in one place: what each holds and who removes it.
 
 A *home* is a store: ``runner:{p0}``, that of a server; in a Redis Cluster (`cluster`) each of its partitions has one of
 its own, such as ``runner:{p0.3}``. What is between the braces decides the slot, and every key below carries it, so a

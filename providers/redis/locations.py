@@ -1,4 +1,4 @@
-"""Locations of states in Redis: ``redis://user:password@host:port/db?prefix=NAME``, one checkpoint ``LOCATION#ID``.
+"""Locations of checkpoints in Redis: ``redis://user:password@host:port/db?prefix=NAME``, one of them ``LOCATION#ID``.
 
 What is given back, stored or shown never has the password. It is remembered in this process for each server, so that
 what was given back can be given again; in another process, ``RUNNER_REDIS_URL`` has it, or the location that is given.

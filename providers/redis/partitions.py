@@ -1,4 +1,4 @@
-"""Which of several stores a run lives on, and what each of them knows of the others: servers, or parts of a cluster.
+"""Which of several servers, or parts of a cluster, a run lives on; checks that all agree on their number and order.
 
 Servers have places, counted from 0: their order where they are named. Each stores ``PLACE/COUNT,COUNT``: its own place,
 and how many servers there are now and were before. Who names them otherwise is refused: it would look for runs, and

@@ -1,4 +1,4 @@
-"""A connection of its own to the store for one caller at a time, on which an answer can be left for later."""
+"""A connection for one caller at a time, which may leave answers unread for later."""
 
 import logging
 import threading

@@ -1,4 +1,4 @@
-"""The protocol of the store: which versions of the runner may work on a run.
+"""Versions of the store protocol: which versions of the runner may work on a run.
 
 A run carries the number of the protocol that it was written by (none is 1). A worker reads its own and those before it.
 Who writes to a run takes it along to its own protocol (``lua/lib/take_along.lua``), so no worker meets what it cannot

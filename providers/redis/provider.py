@@ -1,4 +1,5 @@
-"""Checkpoints in Redis or Valkey: each costs what is new in it, whatever the state has grown to (`deltas`)."""
+"""Checkpoints in Redis or Valkey. Each stores only what is new since its parent, however large the state is
+(`deltas`)."""
 
 import contextlib
 import hashlib

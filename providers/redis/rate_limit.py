@@ -1,4 +1,4 @@
-"""The calls of a run in the last minute, counted for all its workers together."""
+"""Counts a run's model calls in the last minute, across all workers."""
 
 import json
 import uuid

@@ -1,4 +1,4 @@
-"""Records as they are read from hashes and streams."""
+"""Builds records from hashes and stream entries."""
 
 import json
 from collections.abc import Mapping, Sequence

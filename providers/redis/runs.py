@@ -1,4 +1,4 @@
-"""What a client asks of the store: create, read, follow, cancel and resume a run."""
+"""The client's side of the store: create, read, follow, cancel and resume a run."""
 
 import hashlib
 import json

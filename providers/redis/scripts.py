@@ -1,4 +1,4 @@
-"""The Lua scripts, loaded from files and called by names.
+"""Loads the Lua scripts from files and calls them with named arguments.
 
 A script file begins with comments that say what it does, then ``-- KEYS a b``, ``-- ARGV c:text d:int`` and
 ``-- USES lib``. The names become locals; ``USES`` brings in ``lua/lib/*.lua`` in that order; a call of a key builder of

@@ -1,4 +1,4 @@
-"""The sentinels of a server: who the master is, and in words why there is none."""
+"""Finds the master through Sentinel, and explains why there is none."""
 
 from typing import Any
 

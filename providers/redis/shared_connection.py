@@ -1,4 +1,4 @@
-"""One connection for what many tasks of a process write: each has a side of it."""
+"""One connection for the writes of many tasks in a process; each task has a side of it."""
 
 import threading
 import weakref

@@ -1,5 +1,4 @@
-"""The notes of what a task has under way: each step is counted as in doubt by whoever takes the task back, until it is
-recorded or dropped."""
+"""Notes in the store that a step has begun. A noted step counts as in doubt until it is recorded or dropped."""
 
 import time
 from collections.abc import Callable, Sequence

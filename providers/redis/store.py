@@ -1,4 +1,4 @@
-"""Redis as the store of an engine: one connection for what tasks write, and one beside it for what they read."""
+"""Redis behind the engine's `Store` port: one connection for the writes of tasks, another for reads."""
 
 import logging
 import os

@@ -1,5 +1,4 @@
-"""Events as entries of a run's stream. What most runs are full of is said in short: a run's events are kept beside
-outputs that may be smaller.
+"""Events as entries of a run's stream, in a short form, because a run may have more bytes of events than of outputs.
 
 Each entry has the same fields, so that Redis keeps their names once for a block of entries: the number ``s``, the type
 ``t``, branch ``b``, task ``k``, parent ``p``, started ``e``, cause ``c``, and the rest ``r`` as a JSON list: for a type

@@ -1,4 +1,4 @@
-"""A client for people: it waits for the server, and not for long."""
+"""A client for the command line and `Client`: it retries for half a minute while the server is unavailable."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""What keeps workers alive to each other: leases, the leader, and what a supervisor does about the dead."""
+"""Leases of workers, the election of the leading supervisor, and recovery of dead workers' tasks."""
 
 import contextlib
 import json

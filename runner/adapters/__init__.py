@@ -1,1 +1,1 @@
-"""Adapters to other people's frameworks, each a package of its own that the engine knows by its entry point."""
+"""Adapters for frameworks. Each is a package that the engine finds by its entry point."""

@@ -1,4 +1,4 @@
-"""Work in threads beside the task's own, so that a stop reaches the task while that work hangs."""
+"""Runs work in threads next to the task's thread, so a stop reaches the task even while that work hangs."""
 
 import concurrent.futures
 import contextlib

@@ -1,4 +1,4 @@
-"""A conversation that fits into what a model takes. Pure, so that a replay sends what was sent the first time.
+"""Fits a conversation into a model's context window. Pure, so a replay sends the same messages.
 
 What is left out is left out of what is sent, not of the conversation: first the middles of long results of tools, the
 oldest first, then of the other long texts. The system's message and the latest one stay whole as long as they can.

@@ -1,4 +1,4 @@
-"""What an agent is told: who it is, what to do, and what was wrong with its answer."""
+"""The messages that an agent's model gets: its role, its task, and what was wrong with its answer."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime

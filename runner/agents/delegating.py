@@ -1,4 +1,4 @@
-"""Giving work to coworkers: tools with which a manager, or an agent that may delegate, has another agent do something.
+"""Delegation: tools with which a manager, or an agent that may delegate, gives work to another agent.
 
 The coworker's calls are made inside the use of the tool: they are in the same task's journal, under that use, and each
 is paid once, also where the process dies in between.

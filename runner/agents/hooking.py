@@ -1,4 +1,4 @@
-"""The hooks of an agent's calls of its model and uses of its tools: see `runner.hooks`."""
+"""Calls the hooks around an agent's model calls and tool uses: see `runner.hooks`."""
 
 import copy
 from collections.abc import Mapping

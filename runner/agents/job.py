@@ -1,4 +1,4 @@
-"""What an agent is at: everything the loop needs, in one place."""
+"""The state of an agent at work: everything that its loop needs."""
 
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar

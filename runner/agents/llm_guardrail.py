@@ -1,4 +1,4 @@
-"""What guardrails say: functions of the output, or words by which the agent's own model judges it."""
+"""Guardrails: functions of the output, or rules in words that a model judges."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The loop: does what `runner.agents.machine` says, until there is an answer."""
+"""The agent loop: performs what `runner.agents.machine` decides, until there is an answer."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any

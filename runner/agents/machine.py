@@ -1,4 +1,4 @@
-"""What an agent does next, as a function of its conversation. Pure: no model, no tools, no clock.
+"""Decides what an agent does next, as a function of its conversation. Pure: no model, no tools, no clock.
 
 The conversation is all that is known: from what was recorded of it the agent continues. ::
 

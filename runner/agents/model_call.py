@@ -1,4 +1,4 @@
-"""One call of an agent's model: fitted into what it takes, journaled, reported to observers, added to its conversation.
+"""One call of an agent's model: fitted into its context window, journaled, reported to observers.
 
 Calls of `LLM` are journaled where they leave the process. Those of other models are steps of the task.
 """

@@ -1,4 +1,4 @@
-"""Structured answers: how a model is asked for a pydantic model, and how its answer is read."""
+"""Structured output: asks a model for a pydantic model and parses its answer."""
 
 import json
 import re

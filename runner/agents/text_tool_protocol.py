@@ -1,4 +1,4 @@
-"""Tools for models that know of none: explained in words, and what they say read as calls."""
+"""Tool calls as text, for models without tool calling: describes the tools, and parses calls from the answer."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The tools of one round, used side by side. Each use is a step of the task, recorded before the model gets its result.
+"""The tool calls of one round, run concurrently. Each is a step, recorded before the model gets its result.
 
 What goes wrong (a tool that is not there, arguments that do not fit, an exception) is told to the model, which may do
 better: it is recorded like any other result.

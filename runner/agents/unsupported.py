@@ -1,4 +1,4 @@
-"""What agents of other frameworks take and ours do not: refused in one line, and never passed over in silence."""
+"""Refuses options of other frameworks' agents that this package does not support, in one line."""
 
 import difflib
 from collections.abc import Collection, Mapping

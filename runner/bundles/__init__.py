@@ -1,1 +1,1 @@
-"""The crew's code: from what a person types, to files, to a bundle, to a crew in memory."""
+"""The crew's code: finds its files, packs them into a bundle, and loads the crew from it."""

@@ -1,4 +1,4 @@
-"""What classes and functions of a crew file are called with: the run's inputs of their arguments' names."""
+"""Passes a run's inputs to classes and functions of a crew file, by the names of their arguments."""
 
 import inspect
 from collections.abc import Callable

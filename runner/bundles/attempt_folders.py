@@ -1,4 +1,4 @@
-"""Where on a machine an attempt at a task has its folder: the same path for each attempt, on each machine.
+"""The folder of an attempt: each attempt at a task has the same path, on each machine.
 
 What an agent says of where it is (its working directory in a prompt, the path of a document) is part of what it asks.
 Elsewhere it would ask again for what is recorded, and recorded answers would name files that are not there.

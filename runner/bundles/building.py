@@ -1,4 +1,4 @@
-"""Building environments: once for each machine, by uv, in a folder of the cache.
+"""Builds environments with uv: once per machine, in the cache.
 
 Who builds has the lock of that folder, and so has uv. What a killed build left is never used, and goes with the next
 build. Whatever uv needs to know of indexes and logins, it reads from this machine: ``UV_INDEX_URL`` and the like.

@@ -1,4 +1,4 @@
-"""What code of a crew file would do after the kickoff that it came to while it was read.
+"""Analyses what a crew file would do after the kickoff that it reached while it was read.
 
 The traceback of a `KickedOff` is the way from where the file was called to its first kickoff: what follows in each of
 those frames is all that is left to do. Where that is nothing, the kickoff is the whole of it.

@@ -1,4 +1,4 @@
-"""The ``.env`` of a project: taken into this process, and so into the worker that it starts; stored nowhere."""
+"""Loads the ``.env`` of a project into this process, and so into the worker that it starts. It is never stored."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""The environment that a crew file asks for: the packages, and the Python, that files beside it name.
+"""The environment that a crew file requires: packages and Python, as declared by files next to it.
 
 In this order: script metadata in the file itself (PEP 723), then in its folder and in those above it, up to that of the
 bundle, the first ``uv.lock``, ``requirements.txt`` or ``pyproject.toml`` with dependencies; and the first

@@ -1,4 +1,4 @@
-"""What makes a crew where a file has none at hand: functions and classes of it, by what their code names.
+"""Finds functions and classes that create a crew, in a file without a crew object, from the names in their code.
 
 Nothing is called here. A function counts if it can be called without arguments, and makes a crew or kicks one off.
 """

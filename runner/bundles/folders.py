@@ -1,4 +1,4 @@
-"""Folders with agents: which file of one is to be run, by what its files say. None of their code runs for that."""
+"""Finds the file to run in a folder with agents, from its configuration. No code is executed."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""The packages that crews are made with: what each says of crew files and projects before any of their code runs.
+"""Frameworks that crews are written with: what each says about crew files and projects before any code runs.
 
 Reading files knows none of them by name: the adapters that are installed put theirs into `installed`.
 """

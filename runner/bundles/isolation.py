@@ -1,4 +1,4 @@
-"""A namespace of its own for each bundle, so that bundles in one process never see each other's modules, nor ours.
+"""Gives each bundle its own module namespace, so bundles in one process see neither each other's modules nor ours.
 
 The modules of a bundle are real modules under a name that no one else uses: ``tools.py`` is ``_crew_<hex>.tools`` in
 ``sys.modules``, with ``__name__``, ``__package__`` and ``__spec__`` to match. So whatever looks a module up by the name

@@ -1,4 +1,4 @@
-"""Import a crew file and find the crew in it. Whatever is wrong with it is said in one line.
+"""Imports a crew file and finds the crew in it. Errors are reported in one line.
 
 Each bundle has a namespace of its own (`runner.bundles.isolation`), kept under a key: the bundle's sha256, or
 ``key_of`` a folder here. The newest ``KEPT`` stay imported; one that is in use is never dropped.

@@ -1,4 +1,4 @@
-"""Passwords of package indexes: none may be in what is stored."""
+"""Refuses passwords in the URLs of package indexes, because environments are stored."""
 
 import re
 

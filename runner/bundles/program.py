@@ -1,4 +1,4 @@
-"""A function, a method or a file of a crew that does more than one kickoff: all it does is one task."""
+"""A function, method or file that does more than one kickoff: it runs as one task."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

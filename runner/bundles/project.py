@@ -1,5 +1,5 @@
-"""Projects as frameworks lay them out, by their ``pyproject.toml``; folders from before there was one; and what lies in
-a project's folder, and is none of its code: environments, with the libraries that are installed there.
+"""Recognizes projects of frameworks by their ``pyproject.toml``, older layouts without one, and virtual environments in
+them.
 
 Only files are looked at here; nothing is imported.
 """

@@ -1,4 +1,4 @@
-"""Reading a crew file: it is imported, and called, to see what it would run, and is stopped before it does.
+"""Reads a crew file: imports and calls it to see what it would run, and stops it before it runs that.
 
 The crew that was to be kicked off is the one that the file means, with the inputs that it was to get.
 """

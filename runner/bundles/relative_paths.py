@@ -1,4 +1,4 @@
-"""Relative paths on a worker: they lead nowhere, and are refused to crews whose tasks share a process.
+"""Refuses relative paths in crews whose tasks share a process, where the working directory is an empty folder.
 
 Processes that do tasks of many runs have an empty folder as their working directory. Otherwise relative paths would
 lead somewhere else on each machine, and where a crew is only tried they would lead to the right place.

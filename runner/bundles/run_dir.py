@@ -1,4 +1,4 @@
-"""What a run keeps on a machine beside the store: a home folder of its own, and what its crew remembers.
+"""The folders that a run keeps on a machine: its home folder, and what its crew remembers.
 
 There is one folder for each branch of a run. A fork begins with a copy of what its parent's holds when the fork's first
 task comes to that machine, and diverges from there. The folders stay for as long as the run is in the store.

@@ -1,4 +1,4 @@
-"""Programs of an unpacked bundle, to be done: nothing of their code is read before that."""
+"""Loads the program of an unpacked bundle. Nothing of its code runs before that."""
 
 import inspect
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""This package as a wheel, from wherever it is installed: so other interpreters of the machine have the same one."""
+"""Builds a wheel of this package from where it is installed, for other interpreters on this machine."""
 
 import base64
 import csv

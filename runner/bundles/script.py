@@ -1,4 +1,4 @@
-"""What a file does as a script: the block under ``if __name__ == "__main__":``, which importing it leaves out."""
+"""Runs a file as a script: with the block under ``if __name__ == "__main__":``, which an import skips."""
 
 import ast
 import inspect

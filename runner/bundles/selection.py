@@ -1,4 +1,4 @@
-"""Which of the files beside a crew file belong in its bundle, and which of them are told as left out.
+"""Selects the files that belong in a bundle, and reports those that are left out.
 
 Caches and environments stay out in silence. So that nothing private travels unseen, what is known to hold secrets,
 databases of checkpoints and links that lead out of the folder stay out too, and are told. A ``.runnerignore`` beside

@@ -1,4 +1,4 @@
-"""Python source, parsed in any thread."""
+"""Parses Python source, in any thread."""
 
 import ast
 import threading

@@ -1,4 +1,4 @@
-"""What a person types for a crew: ``path``, ``path:object``, ``package.module`` or ``package.module:object``.
+"""Parses the TARGET argument: ``path``, ``path:object``, ``package.module`` or ``package.module:object``.
 
 Reading it imports nothing: it says which file is meant, what it is called when imported, and what goes along with it.
 """

@@ -1,4 +1,4 @@
-"""The folder that one attempt at a task works in, and what of it is kept.
+"""The working folder of an attempt, and which of its files are kept.
 
 It begins as what is committed: a copy of the project (for a task with a process of its own) or nothing, and over it the
 files that the tasks before left, in the order of their commits. New and changed files are kept with the task's output,

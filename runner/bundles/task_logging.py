@@ -1,4 +1,4 @@
-"""What the code of a task says of logging, as where Python runs its file: the handler of the worker is not in its way.
+"""Gives a task's code the logging setup that a fresh Python process has, without the worker's handlers.
 
 It is the root logger's, so `logging.basicConfig` would do nothing, and a line would be written once more by each that a
 task adds.

@@ -1,4 +1,4 @@
-"""The unpacked bundles of a machine: held while a process uses them, and taken away when the machine needs the room.
+"""The unpacked bundles on a machine: locked while a process uses them, and removed when space is needed.
 
 A process that uses a bundle has a shared lock on its folder, which goes with the process; when it was used last is the
 folder's time. A folder is renamed before it is removed, by who alone has its lock: who opened it just before sees that.

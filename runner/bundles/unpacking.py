@@ -1,4 +1,4 @@
-"""A bundle as a folder again, on a worker's disk."""
+"""Unpacks a bundle into a folder on the worker's disk."""
 
 import fcntl
 import hashlib

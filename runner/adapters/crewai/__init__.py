@@ -1,1 +1,1 @@
-"""CrewAI: crews, flows and programs of its users, as their files have them."""
+"""The adapter for CrewAI: runs crews, flows and programs of the real CrewAI unchanged."""

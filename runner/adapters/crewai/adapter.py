@@ -1,4 +1,4 @@
-"""Crews of real CrewAI, as their files have them: each task is done by CrewAI itself, in a process of its run's own.
+"""Runs crews of the real CrewAI: CrewAI itself performs each task, in a process of the run.
 
 Nothing here imports CrewAI before it is needed: who has no crew of it does not pay for it.
 """

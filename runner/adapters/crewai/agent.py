@@ -1,4 +1,4 @@
-"""An agent of CrewAI without a crew: a run of one task, that asks it the run's ``prompt``."""
+"""Runs a CrewAI agent without a crew, as a run of one task with the input ``prompt``."""
 
 import sys
 from typing import Any

@@ -1,4 +1,4 @@
-"""From what a crew file has to the crew: a crew, or a class with ``@CrewBase`` of which one is made."""
+"""Creates the crew that a crew file defines: an object, or a class with ``@CrewBase``."""
 
 from pathlib import Path
 from typing import Any

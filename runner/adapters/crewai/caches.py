@@ -1,4 +1,4 @@
-"""CrewAI's caches of what tools gave, where a crew or an agent wants one: kept from task to task.
+"""Carries CrewAI's caches of tool results over from task to task, if a crew or agent uses one.
 
 What a task put into one is stored beside its output, and is there again for those that come after it.
 """

@@ -1,4 +1,4 @@
-"""A crew's own callbacks, as steps: what one of them did is not repeated when its task resumes elsewhere."""
+"""Records a crew's callbacks as steps, so they do not run again when a task resumes elsewhere."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What a crew's YAML names and is not there, said with the place: CrewAI says the name alone."""
+"""Explains references in a crew's YAML that do not exist, with their place; CrewAI only gives the name."""
 
 import difflib
 import linecache

@@ -1,4 +1,4 @@
-"""Whether a process that has done a task of a crew may do the run's next: where the next would find it as a new one.
+"""Decides whether a process that has run a task may run the run's next one: only if no state is left behind.
 
 What a task makes of its own goes with it: its crew, the modules of its bundle, its folder. What a file changes for its
 whole process does not: handlers on CrewAI's bus and hooks, the environment, signals, logging, threads, methods of

@@ -1,4 +1,4 @@
-"""One task of a crew of CrewAI, done by CrewAI's own ``kickoff`` in a process where all earlier ones seem done.
+"""Performs one task of a CrewAI crew by CrewAI's own ``kickoff``, with all earlier tasks marked as done.
 
 Only what CrewAI makes public is used: a task with an ``output`` is not done again when ``checkpoint_kickoff_event_id``
 is set, and the crew's list of tasks ends with the one to do.

@@ -1,4 +1,4 @@
-"""``output_file``: written by CrewAI into the task's own copy of the project, and kept like all that is new there."""
+"""``output_file``: CrewAI writes it into the task's copy of the project, where it is kept like any new file."""
 
 import contextlib
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""LanceDB, of which each flow makes its memory, imported once where processes are forked from.
+"""Imports LanceDB, which each flow uses for its memory, once before processes are forked.
 
 It is most of what a flow's method costs: half a second of processor time. But importing it begins a thread with an
 event loop, which a fork would be without; and where LanceDB begins another in each fork, each task has one. Here it

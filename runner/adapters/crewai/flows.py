@@ -1,4 +1,4 @@
-"""Flows of CrewAI: each execution of a method is a task, on the machine and with the merging that our own flows have.
+"""Runs CrewAI flows: each execution of a method is a task, with the state machine and merging of native flows.
 
 Of CrewAI's flow its methods are called, on its own state; which of them run, and when, is decided by its definition
 here. Crews that a method kicks off are made of recorded calls, as everywhere.

@@ -1,4 +1,4 @@
-"""``human_input=True``, and flows that ask inside of a task: it waits for a person's word, and no worker waits with it.
+"""``human_input=True``, and flows that ask in a task: the run waits for a person without occupying a worker.
 
 CrewAI asks whoever is set as its provider of human input. Ours asks the run: the task stops there, and restarts when
 there is an answer; what models and tools said until then is in its journal.

@@ -1,4 +1,4 @@
-"""What CrewAI does once for a kickoff, and not for each task: its callbacks and hooks, and its planner."""
+"""What CrewAI does once per kickoff instead of once per task: callbacks, hooks and the planner."""
 
 import contextlib
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""A crew's knowledge is put where its agents look for it once in a run and machine, and in a task: not on each import.
+"""Builds a crew's knowledge once per run and machine, and once per task, instead of at each import.
 
 CrewAI does so whenever a crew is made and whenever an agent is set up, and has the models embed all of it each time.
 """

@@ -1,4 +1,4 @@
-"""What CrewAI, and what it is made of, makes at its first use: here once, for all processes that are forked afterwards.
+"""Creates before the fork what CrewAI and its libraries create at first use, once for all forked processes.
 
 Each would make its own, and a fork pays for each page of memory that it changes as much as for the work.
 """

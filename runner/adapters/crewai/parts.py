@@ -1,4 +1,4 @@
-"""What the kickoffs inside of a task are called among its run's events: by their inputs and their number."""
+"""Names the kickoffs inside a task for the run's events, by their inputs and their number."""
 
 from collections.abc import Mapping
 from contextvars import ContextVar

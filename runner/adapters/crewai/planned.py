@@ -1,4 +1,4 @@
-"""The plan of a crew of CrewAI: its tasks as they are, and what CrewAI does before and after all of them."""
+"""Builds the plan of a CrewAI crew: its tasks, and what CrewAI does before and after all of them."""
 
 from collections.abc import Iterable
 from typing import Any

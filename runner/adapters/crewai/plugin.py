@@ -1,4 +1,4 @@
-"""The entry point: what CrewAI's adapters give the engine. CrewAI itself is imported when a crew file imports it."""
+"""The entry point of the CrewAI adapters. CrewAI itself is imported when a crew file imports it."""
 
 import sys
 from collections.abc import Iterable

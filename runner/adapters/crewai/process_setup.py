@@ -1,4 +1,4 @@
-"""What a process is made to be before CrewAI is imported in it, or the code of a crew is loaded."""
+"""Prepares a process before CrewAI is imported or the code of a crew is loaded."""
 
 import asyncio
 import contextlib

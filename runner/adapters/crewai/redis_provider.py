@@ -1,4 +1,4 @@
-"""`RedisProvider` for the real CrewAI, which takes no provider but its own two: this one is a `JsonProvider` to it.
+"""`RedisProvider` for the real CrewAI, which accepts only its own two providers: this one passes as a `JsonProvider`.
 
     from crewai import CheckpointConfig, Crew
     from runner.adapters.crewai.redis_provider import crewai_checkpoint_file, crewai_provider

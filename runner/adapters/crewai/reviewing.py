@@ -1,4 +1,5 @@
-"""What a model does about a person's word in CrewAI's flows, by CrewAI's own code: the same requests as alone.
+"""Handles human feedback in CrewAI flows with CrewAI's own code, so a model gets the same requests as without the
+runner.
 
 Its calls are journaled like all others. The person's word itself is asked for by our flows.
 """

@@ -1,4 +1,4 @@
-"""What a tool keeps in its own fields from use to use: there again where a use is only replayed, and in later tasks.
+"""Restores the fields of a tool's object after replayed uses, and in later tasks.
 
 As far as it is JSON, or comes back from JSON by the type that the field is declared with. Other things stay where they
 were made: clients, locks, functions.

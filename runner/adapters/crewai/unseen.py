@@ -1,4 +1,4 @@
-"""Calls of models that CrewAI made and that no journal saw, because they go through no transport that is journaled.
+"""Counts model calls of CrewAI that bypassed the journal, because their transport is not journaled.
 
 They are not in the ledger, and are made again when their task restarts: a run says how many there were.
 """

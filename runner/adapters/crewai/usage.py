@@ -1,4 +1,4 @@
-"""``usage_metrics``: what CrewAI counts in each job is stored beside its output, and summed at the end."""
+"""``usage_metrics``: stores what CrewAI counts in each job with its output, and adds it up at the end."""
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""A task's output between CrewAI and the store: JSON there, typed by the crew's own code here."""
+"""Converts outputs between CrewAI and the store: JSON in the store, typed by the crew's code."""
 
 import contextlib
 from collections.abc import Callable

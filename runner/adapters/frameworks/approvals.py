@@ -1,4 +1,4 @@
-"""What an agent of a framework asks a person: the run waits for ``runner answer``, and no worker waits with it.
+"""Approvals that an agent asks a person for: the run waits for ``runner answer`` without occupying a worker.
 
 The task stops where it asks. It restarts when there is an answer, replays what is recorded, and so comes to the same
 question, which is known by its words: an approval is of a tool and exactly the arguments that were shown.

@@ -1,4 +1,4 @@
-"""What is said of a framework: the base of the modules beside this one, and of those of other packages."""
+"""The base class for framework support: subclassed here, and by other packages."""
 
 import functools
 import inspect

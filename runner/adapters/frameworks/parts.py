@@ -1,4 +1,4 @@
-"""Which agents an agent has work for it: what it hands over to, what it uses as tools, what its tools call."""
+"""Finds the agents that work for an agent: as handoffs, as tools, or called by its tools."""
 
 import functools
 import inspect

@@ -1,4 +1,5 @@
-"""The entry point: which frameworks are known. What knows one of them is imported when a crew file imports it."""
+"""The entry point of the framework adapters. The module for a framework is imported when a crew file imports that
+framework."""
 
 import functools
 import json

@@ -1,4 +1,4 @@
-"""A function or a file that runs agents itself, as one task: what its models and tools gave is recorded as it comes."""
+"""Runs a function or file that runs agents itself as one task; its model and tool calls are recorded."""
 
 import asyncio
 import inspect

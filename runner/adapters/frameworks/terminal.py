@@ -1,4 +1,4 @@
-"""The terminal that a worker does not have: what is printed is kept, and whoever reads a line asks a person.
+"""Replaces the terminal, which a worker does not have: output is kept, and reading a line asks a person.
 
 ``input()`` reads from ``sys.stdin`` wherever it is called, in a library too; so do the prompts of rich, click and
 getpass. Their question is the line that was printed and not ended.

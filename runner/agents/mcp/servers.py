@@ -1,4 +1,4 @@
-"""Which servers there are to talk to, and which of their tools may be used. Nothing here talks to one."""
+"""Configuration of MCP servers and of the tools that may be used. Nothing here connects to one."""
 
 import hashlib
 import inspect

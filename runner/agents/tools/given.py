@@ -1,4 +1,4 @@
-"""What people give as tools: ours, plain functions, and objects of other libraries that look like tools."""
+"""Accepts tools in any form: this package's, plain functions, and objects of other libraries."""
 
 import inspect
 import re

@@ -1,4 +1,4 @@
-"""What a tool takes: a pydantic model, made of its function's signature or given; and what a model makes of it."""
+"""Argument schemas of tools: pydantic models, given or derived from a function's signature."""
 
 import inspect
 import json
