@@ -1,4 +1,4 @@
-"""The command line. Each verb of the contract is one command; what a person can put right is said in one line."""
+"""The command line: one command for each verb. User errors are reported in one line."""
 
 import gc
 import sys

@@ -1,4 +1,4 @@
-"""The browser's beginning and end: what it shows, who carries out what is chosen in it, and what that came to."""
+"""Starts the terminal browser, and carries out the command chosen in it."""
 
 from runner.cli.browser.app import Browser
 from runner.cli.checkpoint_commands import handler_for

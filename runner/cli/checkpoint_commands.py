@@ -1,4 +1,4 @@
-"""Who carries out a command on a checkpoint, and commands that are given without a screen."""
+"""Carries out commands on a checkpoint that are given without the browser."""
 
 from collections.abc import Mapping
 from typing import Literal

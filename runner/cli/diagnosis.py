@@ -1,4 +1,4 @@
-"""What ``runner doctor`` looks at."""
+"""The checks of ``runner doctor``."""
 
 import os
 import platform

@@ -1,4 +1,4 @@
-"""How a run in progress looks: a live table in a terminal, plain lines elsewhere."""
+"""Displays a run in progress: a live table in a terminal, plain lines elsewhere."""
 
 import textwrap
 import threading

@@ -1,4 +1,4 @@
-"""``runner doctor``: of everything, or of one worker."""
+"""``runner doctor``: checks everything, or one worker."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""``runner files``: what tasks wanted in files."""
+"""``runner files``: lists or writes the output files of a run."""
 
 from pathlib import Path
 from typing import Any

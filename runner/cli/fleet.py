@@ -1,4 +1,4 @@
-"""The processes that serve: worker, supervisor, flower, up."""
+"""The commands that serve: worker, supervisor, flower, up."""
 
 import contextlib
 import ipaddress

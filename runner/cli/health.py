@@ -1,4 +1,4 @@
-"""What ``runner doctor --worker`` looks at: one worker, as its lease says and, on its own machine, its processes.
+"""``runner doctor --worker``: checks one worker by its lease and, on its own machine, by its processes.
 
 Health checks of containers call this twice a minute: it imports little.
 """

@@ -1,4 +1,4 @@
-"""The verbs that only read: runs, show, wait, events."""
+"""The commands that only read: runs, show, wait, events."""
 
 import dataclasses
 import shlex

@@ -1,4 +1,4 @@
-"""``runner offline``: the small model that needs no network, for any client."""
+"""``runner offline``: serves the small local model to any client."""
 
 import signal
 import threading

@@ -1,4 +1,4 @@
-"""Options that several commands share, and how inputs are read."""
+"""Options that several commands share, and the parsing of inputs."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""What a bundle holds, in words: for ``runner submit``."""
+"""Describes the contents of a bundle, for ``runner submit``."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Several ``runner`` commands side by side, as ``runner up`` runs them."""
+"""Runs several ``runner`` commands together, for ``runner up``."""
 
 import ctypes
 import os

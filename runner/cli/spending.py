@@ -1,4 +1,4 @@
-"""How the account of a run is put in words: what was spent, and on which models."""
+"""Formats the ledger of a run: what was spent, and on which models."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What goes where: results on stdout, everything else on stderr."""
+"""Output streams: results go to stdout, everything else to stderr."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""``runner submit``: the main job."""
+"""``runner submit``: runs a crew and waits for its result."""
 
 import os
 import sys

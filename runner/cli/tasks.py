@@ -1,4 +1,4 @@
-"""How the tasks of a branch are told: as rows of ``--json``, and as a table."""
+"""The tasks of a branch, as rows of ``--json`` and as a table."""
 
 import time
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""Runs of one crew with many inputs: a stream of them, of which only so many are active at once."""
+"""Batches: a stream of runs of one crew with many inputs, with a limit on active runs."""
 
 import hashlib
 import json

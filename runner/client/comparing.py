@@ -1,4 +1,4 @@
-"""A branch as it stands, or a checkpoint, as a side to compare: see `runner.core.diff`."""
+"""One side of a comparison: a branch in its current state, or a checkpoint. See `runner.core.diff`."""
 
 from runner.core.diff import DONE, PENDING, Side, TaskSide
 from runner.core.errors import NotFound

@@ -1,4 +1,4 @@
-"""The files that tasks want their output in, as a run gives them back."""
+"""Writes the output files of a run's tasks."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

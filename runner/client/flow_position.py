@@ -1,4 +1,4 @@
-"""Where a run of a plan that grows stands, read from the store, and what is to run there: for who resumes and forks.
+"""Reads from the store where a run of a growing plan stands and what runs next, to resume or fork it.
 
 The machine needs no code for it: the plan holds the definition, the outputs hold the rest.
 """

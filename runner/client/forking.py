@@ -1,4 +1,4 @@
-"""A fork, decided: what it does again, and what a person's edits become; then created, under a name of its own."""
+"""Forks a run: decides which tasks run again, applies a person's edits, and creates the branch."""
 
 import difflib
 import json

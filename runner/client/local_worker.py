@@ -1,4 +1,4 @@
-"""A worker for as long as it is needed: with the embedded server, whoever waits for a run makes sure that one is there.
+"""A temporary worker: with the embedded server, a client that waits for a run makes sure that a worker exists.
 
 ``workers-QUEUE.lock`` in the state directory is held, shared, by every worker's parent; one started here holds it
 before it runs, by inheritance. A client that gets it exclusively knows that no worker runs, and starts one that exits

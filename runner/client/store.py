@@ -1,4 +1,4 @@
-"""Which Redis holds the state: the one that was named, else the embedded one."""
+"""Selects the Redis that holds the state: the one that was named, else the embedded one."""
 
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A crew made ready to run: loaded, planned and packed, and what a run of it is stored as."""
+"""Prepares a crew to run: loaded, planned and packed, with all that is stored for a run."""
 
 import hashlib
 import io

@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt: of a task, of a call, of a loop that asks a server which is away."""
+"""The pause before the next attempt: of a task, of a call, of a loop that polls a server."""
 
 import random
 

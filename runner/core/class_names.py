@@ -1,4 +1,4 @@
-"""The classes that a piece of code can name: those its values may be of when they come back from the store."""
+"""The classes that code can name, to which stored values may be restored."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""The port behind which time stands. Who starts the engine gives it a clock: the system's, unless it simulates."""
+"""The `Clock` port: the engine reads time only from the clock that it is given."""
 
 import sys
 import time

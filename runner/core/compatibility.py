@@ -1,4 +1,4 @@
-"""Names that CrewAI gave, in data and in code, kept so that each product reads what was written for the other.
+"""Names in data and code that CrewAI chose, kept so that each product reads what the other wrote.
 
 No other module but its adapter says them.
 """

@@ -1,4 +1,4 @@
-"""What a context variable is for a while."""
+"""A context variable with a value for the duration of a ``with`` block."""
 
 from contextvars import ContextVar, Token
 from typing import Generic, TypeVar

@@ -1,4 +1,4 @@
-"""What differs between two points in a run's history: the inputs, and task by task status, text, tokens and time. Pure.
+"""Compares two points in a run's history: inputs, and status, text, tokens and time of each task. Pure.
 
 A point is a `Side`: a checkpoint, or a branch as it stands. Who reads a store makes the sides; this compares them.
 """

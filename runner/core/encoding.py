@@ -1,4 +1,4 @@
-"""What a task returned, as JSON and back with its type.
+"""Encodes a task's output as JSON, and decodes it with its type.
 
 JSON has text, numbers, true, false, null, lists and objects. A value of another type stands there as what comes next
 to it (a date as text, a set as a list), and beside that JSON it is said which type stands where, what is inside before

@@ -1,4 +1,4 @@
-"""What can go wrong, as a tree; each leaf says what happened and what to do, in one line.
+"""The exceptions, as a tree. Each message says in one line what happened and what to do.
 
     RunnerError
     ├── UsageError            exit 2: nothing was stored

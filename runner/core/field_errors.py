@@ -1,4 +1,4 @@
-"""What pydantic says of a wrong value, in one line."""
+"""Formats pydantic's validation errors in one line."""
 
 import difflib
 

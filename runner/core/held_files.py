@@ -1,4 +1,4 @@
-"""Files and folders that processes hold by a lock on them, which ends with the process."""
+"""File locks that end with the process which holds them."""
 
 import contextlib
 import fcntl

@@ -1,4 +1,4 @@
-"""A key for each use of a tool, the same however often that use is begun."""
+"""The idempotency key of a tool use, the same for each attempt."""
 
 import uuid
 from contextvars import ContextVar

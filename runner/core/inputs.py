@@ -1,4 +1,4 @@
-"""What may be given to a run: JSON under names that have a line, no deeper and no larger than all who read it take."""
+"""Validates a run's inputs: JSON under valid names, with limits on depth and size."""
 
 import difflib
 import json

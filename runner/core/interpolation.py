@@ -1,4 +1,4 @@
-"""Placeholders in a crew's texts: ``{name}`` stands for the input of that name."""
+"""Replaces placeholders in a crew's texts: ``{name}`` becomes the input of that name."""
 
 import re
 from collections.abc import Iterable, Mapping

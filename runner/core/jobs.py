@@ -1,4 +1,5 @@
-"""What a store gives a worker: a job, the claim on its task with all that is needed to do it, or why not."""
+"""What a store gives a worker: a job, the claim on its task with all data to perform it, or the reason for a
+refusal."""
 
 import hashlib
 import re

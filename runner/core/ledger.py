@@ -1,4 +1,4 @@
-"""The account of a run's steps: what was paid for, what the journal served, what is in doubt. Pure.
+"""The ledger: which steps were paid for, replayed, or are in doubt. Pure.
 
 A step is a person's own, a call of a model, or a tool's. What is asked of models inside a person's step stands for it:
 nothing is counted twice.

@@ -1,4 +1,4 @@
-"""The crews, agents and flow classes that are alive in this process, so that a restored one finds its code.
+"""A weak registry of crews, agents and flow classes in this process, by which a restored one finds its code.
 
 Held weakly: being here keeps nothing alive.
 """

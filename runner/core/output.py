@@ -1,4 +1,4 @@
-"""What a task gave back, and how it stands in the store: as JSON, never as an object to be rebuilt by name."""
+"""A task's output, and its stored form: JSON, never an object to be rebuilt by name."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Text that a terminal shows and does not obey: what is stored may come from anybody."""
+"""Removes control characters from text before a terminal shows it: stored text is not trusted."""
 
 import json
 import re

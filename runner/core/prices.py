@@ -1,4 +1,4 @@
-"""What calls of models cost: tokens of each kind, prices of a million of them, amounts of money."""
+"""The cost of model calls: kinds of tokens, prices per million of them, amounts of money."""
 
 import math
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""What a pydantic model keeps beside its fields, and public names for it."""
+"""Public access to a pydantic model's private state."""
 
 import copy
 from operator import attrgetter

@@ -1,4 +1,4 @@
-"""What the kernel says of a process of this machine."""
+"""Reads the kernel's information about a process of this machine."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Masking secrets in texts that are stored, logged or shown: messages of errors, tracebacks, log lines.
+"""Masks secrets in text that is stored, logged or shown: error messages, tracebacks, log lines.
 
 What is masked is what looks like a key of a known issuer, a password in a URL or in ``password=...``, what stands
 behind the name of a secret and a colon and is no word, cookies, and the value of each environment variable of this

@@ -1,4 +1,4 @@
-"""What is known by a name, and imported when it is first asked for: the names of a package, the engine of a kickoff.
+"""Lazy imports by name: the public names of a package, and the engine that performs a kickoff.
 
 The engines of crews, agents and flows import those classes. `runner` itself wires the two together, once, by the names
 of modules: an engine is imported when the first kickoff asks for it.

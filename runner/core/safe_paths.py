@@ -1,4 +1,4 @@
-"""Writing and removing files below a folder, and nowhere else, under names that come from what is stored."""
+"""Writes and removes files strictly below a folder, under names that come from the store."""
 
 import contextlib
 import os

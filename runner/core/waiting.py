@@ -1,4 +1,4 @@
-"""How a task waits: its thread blocks or, where many tasks share one, that thread continues another task meanwhile.
+"""How a task waits: its thread blocks or, if many tasks share the thread, it runs another task meanwhile.
 
 Who starts a worker says which of the two it is. What waits asks `here`, and knows of no threads and no event loops.
 """

@@ -1,4 +1,4 @@
-"""Whose methods a crew's callbacks are: what one of them leaves on its object is there for the next, elsewhere too.
+"""Carries the state of objects whose methods are crew callbacks over to the next callback, also in another process.
 
 As far as it is JSON, or a model of pydantic that the crew's own code has under that name.
 """

@@ -1,4 +1,4 @@
-"""A task of a crew, and what its ``run`` is called with: the task's context.
+"""`Task`, and the context object that its ``run`` receives.
 
 ``run`` is work in plain Python; without it an agent does the task.
 """

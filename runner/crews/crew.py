@@ -1,4 +1,4 @@
-"""A crew: tasks in an order."""
+"""`Crew`: tasks in an order."""
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum

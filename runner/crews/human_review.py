@@ -1,4 +1,4 @@
-"""``Task(human_input=True)``: a person's word on what a task gave, asked for until they take it.
+"""``Task(human_input=True)``: asks a person about a task's output until they accept it.
 
 What is asked about is kept with the task's steps, so that an answer which comes days later, on another machine, finds
 it as it was shown: to take it costs nothing, and to object costs the next answer only.

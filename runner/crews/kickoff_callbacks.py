@@ -1,4 +1,4 @@
-"""What a crew's callbacks do before its first task and after its last one, on the fleet: tasks of the run.
+"""A crew's callbacks before its first and after its last task: on the fleet they are tasks of the run.
 
 Each is committed like any other task, so it is done once, and what it made of the inputs, or of the crew's output, is
 there on whichever worker continues. What a callback leaves on the object whose method it is goes along; it is there for

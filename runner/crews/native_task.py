@@ -1,4 +1,4 @@
-"""How a native task is done, beside calling its ``run``: its agent's conversation, its guardrails, its condition."""
+"""Performs a native task around its ``run``: the agent's conversation, guardrails, the condition."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence

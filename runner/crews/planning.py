@@ -1,4 +1,4 @@
-"""``Crew(planning=True)``: a plan for all tasks, made by a model before the first of them, and paid for once.
+"""``Crew(planning=True)``: a model makes a plan for all tasks before the first one; it is paid for once.
 
 Making it is a task like any other: it is committed, so each task finds it there, on whichever worker it is done.
 """

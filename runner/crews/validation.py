@@ -1,4 +1,4 @@
-"""What of a native crew cannot be run, said before anything is stored."""
+"""Validates a native crew, before anything is stored."""
 
 from runner.agents import Agent
 from runner.agents.tools import as_tools

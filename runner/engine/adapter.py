@@ -1,4 +1,4 @@
-"""The port behind which a kind of crew stands: what the engine asks of an adapter."""
+"""The `Adapter` port: what the engine needs from an adapter for one kind of crew."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol

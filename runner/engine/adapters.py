@@ -1,4 +1,4 @@
-"""The adapters that are installed: what turns a kind of crew into a plan, and performs its tasks.
+"""The registry of installed adapters.
 
 Each family of them is an entry point of the group ``crew_runner.adapters``; the engine knows none by name.
 """

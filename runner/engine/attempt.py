@@ -1,5 +1,5 @@
-"""What one attempt at a task is, wherever it is performed: what it is made in, its guardrail loop, and whether and when
-another follows."""
+"""An attempt at a task, on the fleet or in a kickoff: its environment, its guardrail loop, and whether and when to
+retry."""
 
 import contextlib
 from abc import ABC, abstractmethod

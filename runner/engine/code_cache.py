@@ -1,4 +1,4 @@
-"""The crew of a run, as code: fetched once by its hash, unpacked once, loaded once per process.
+"""Caches the code of crews: fetched and unpacked once per bundle, loaded once per process.
 
 And where an attempt on the fleet works with it: in its own copy of the project, or nowhere but for ``ctx.workdir``.
 """

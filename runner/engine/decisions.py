@@ -1,4 +1,4 @@
-"""The outcomes of performing a task: values, which the engine then stores."""
+"""The outcomes of performing a task, as values. The caller stores them."""
 
 from dataclasses import dataclass, field
 

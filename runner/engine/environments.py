@@ -1,4 +1,4 @@
-"""Which environments a process is, and what becomes of jobs whose runs ask for another."""
+"""Which environments this process provides, and what happens to jobs that need another."""
 
 from collections import deque
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The events of one task in flight on the fleet: delivered to its crew's handlers here, and counted among the run's.
+"""Relays the events of a task in flight: to its crew's handlers in this process, and to the run's stream.
 
 The store itself records when a task is claimed, committed, failed. What the task's code emits on the bus is put
 among the run's events as it comes, under a number of the run's one sequence: its type, its relatives and its task, and

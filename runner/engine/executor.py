@@ -1,4 +1,4 @@
-"""Performing a task, wherever it is: for a worker's job, and for a kickoff in this process.
+"""The executor: performs a task, for a worker's job or for a kickoff in this process.
 
 Performing a task gives a decision; storing it is a step of its own. Everything in between may be killed.
 """

@@ -1,4 +1,4 @@
-"""What an attempt failed of: in a line, and as a trace, with the crew's own frames in whole and those around in short.
+"""Formats why an attempt failed: one line, and a traceback with the crew's own frames in full.
 
 A trace is what Python writes, bounded, without secrets and without paths of the machine: a file is named as in the
 bundle, or as in its package.

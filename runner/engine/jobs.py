@@ -1,4 +1,4 @@
-"""Doing one job: claim its task, and have the executor perform it, in code from a bundle and in a folder of its own."""
+"""Performs a job: claims its task and has the executor perform it, with code from a bundle and a folder of its own."""
 
 import contextlib
 import contextvars

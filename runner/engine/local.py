@@ -1,4 +1,4 @@
-"""A plan performed in this process, as `kickoff()` does it: what begins when, where steps go, what stops them."""
+"""Performs a plan in this process, for `kickoff()`: scheduling, recording of steps, and stops."""
 
 import asyncio
 import contextlib

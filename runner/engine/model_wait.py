@@ -1,4 +1,4 @@
-"""Who has the processes of a worker learns that a task waits for a model: meanwhile it needs no core."""
+"""Notifies the worker's pool that a task waits for a model and needs no core meanwhile."""
 
 from collections.abc import Callable
 

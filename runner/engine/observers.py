@@ -1,4 +1,4 @@
-"""Observers: they receive the tasks and calls that this process performs and change nothing: logs, metrics, traces.
+"""Observers: they are notified of tasks and calls in this process and change nothing. Logs, metrics, traces.
 
 A package adds one as an entry point of the group ``crew_runner.observers``.
 """

@@ -1,4 +1,4 @@
-"""What a family of adapters gives the engine: a framework is added by a package that has one as an entry point."""
+"""The base class of adapter plugins, by which a package adds support for a framework."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The ports behind which the engine's surroundings stand: the store of runs, one task held in it, broker and clock.
+"""The engine's ports: the store of runs, a task held in it, the broker and the clock.
 
 A store has three sides: `Store` for what performs tasks, `Runs` for clients, `Workers` for who sees that jobs are done.
 

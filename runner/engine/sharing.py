@@ -1,4 +1,4 @@
-"""Whether a process that is for one task does those of other runs beside it, each in a thread."""
+"""Policy for shared processes: whether a process may also run tasks of other runs."""
 
 import hashlib
 from collections.abc import Callable

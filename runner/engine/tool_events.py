@@ -1,4 +1,4 @@
-"""The events of a tool that a task's own code uses."""
+"""Events for tools that a task's own code uses."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the engine hands an adapter for one task: where it stands, what it works on, where its steps go."""
+"""What an adapter gets for one task: its position in the run, its inputs, its journal."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Events: what happens in a run, who is called, and what is kept of it.
+"""Events: what happens in a run, which handlers are called, and what is recorded.
 
 `event_bus` gives each event its ids, its place in the scope and its number, keeps it where recording is armed, and
 tells the handlers. The names come when they are asked for, so that a crew file without handlers pays for none of it.

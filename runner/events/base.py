@@ -1,4 +1,4 @@
-"""What every event has, and how a stored one comes back as its own class."""
+"""The base class of events, and loading a stored event as its own class."""
 
 import inspect
 import weakref

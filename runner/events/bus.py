@@ -1,4 +1,4 @@
-"""The bus: numbers and places each event, keeps it where recording is armed, and calls those who asked.
+"""The event bus: numbers each event, records it if recording is on, and calls its handlers.
 
 `EventBus.emit` does in the emitting thread, under the state's lock, all that must be in order: ids, scope, number,
 record, then the taps. Handlers come after, elsewhere (`runner.events.dispatch`).

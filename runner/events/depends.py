@@ -1,4 +1,4 @@
-"""Handlers that wait for others, and the steps in which those of an event are called."""
+"""Handlers that depend on others, and the order in which an event's handlers are called."""
 
 from collections.abc import Iterable, Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""The ids of events: in a process they count on; on the fleet they follow from the run and the number."""
+"""Ids of events: consecutive in a process; on the fleet derived from the run and the event's number."""
 
 import itertools
 import os

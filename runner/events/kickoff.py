@@ -1,4 +1,4 @@
-"""What a context knows of the events around it: its kickoff, the events that are open, and the one that caused it.
+"""Per-context state of events: the current kickoff, the open events, and the cause of the next one.
 
 The contexts of one outermost kickoff share the state, the sequence, and the last event. A context variable holds it, so
 that every copy of the context (asyncio tasks, threads that were given one) counts on the same counter, and two kickoffs

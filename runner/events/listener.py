@@ -1,4 +1,4 @@
-"""Handlers in a class."""
+"""Event listeners written as a class."""
 
 from abc import ABC, abstractmethod
 from typing import Any

@@ -1,4 +1,4 @@
-"""Events that were stored, as themselves again."""
+"""Loads stored events."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""A lock that a forked child finds open."""
+"""A lock that is always open in a forked child."""
 
 import os
 import threading

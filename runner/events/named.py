@@ -1,4 +1,4 @@
-"""Classes for events that nothing here emits, by the names that handlers import: training, memory, skills, A2A."""
+"""Classes of events that handlers may import but nothing here emits: training, memory, skills, A2A."""
 
 import functools
 from typing import Any, get_args

@@ -1,4 +1,4 @@
-"""Which events open a scope, and which ones close it: one table, from which the sets are derived."""
+"""The table of event types that open and close a scope."""
 
 __all__ = ["PAIRS", "SCOPE_ENDING_EVENTS", "SCOPE_STARTING_EVENTS", "VALID_EVENT_PAIRS"]
 

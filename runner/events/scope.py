@@ -1,4 +1,4 @@
-"""The scope: how events open and close it, and what an event is given by it.
+"""The scope: events that open and close it, and the parent and cause that each event gets from it.
 
 An event that starts something is pushed on its context's stack (`kickoff`), the one that ends it pops it.
 """

@@ -1,4 +1,4 @@
-"""What a method waits for: ``or_`` and ``and_`` over method names and router labels."""
+"""Trigger conditions: ``or_`` and ``and_`` over method names and router labels."""
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What is said when two methods that ran side by side changed the same thing in the state. Pure."""
+"""Reports when two concurrent methods changed the same field of the state. Pure."""
 
 from collections.abc import Collection, Iterable, Sequence
 

@@ -1,4 +1,4 @@
-"""``@start``, ``@listen``, ``@router``, ``@human_feedback``. They leave the function as it is, and mark it."""
+"""``@start``, ``@listen``, ``@router``, ``@human_feedback``. They mark the function and return it unchanged."""
 
 import inspect
 import typing

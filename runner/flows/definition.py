@@ -1,4 +1,4 @@
-"""What a flow is made of: its methods and what each waits for. Read once from the class; pure data from then on."""
+"""The definition of a flow: its methods and triggers, read once from the class. Pure data."""
 
 import difflib
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""A person's edit of what a method gave: what it stands in the place of, and how the record reads then. Pure.
+"""Edits of a method's output by a person, and the resulting record. Pure.
 
 What a person said of an output (``@human_feedback``) is part of its record. With labels to choose from, the choice is
 what is edited, as if they had said that; without, the output that they said it of. What else the code needs to get its

@@ -1,4 +1,4 @@
-"""``flow.kickoff()``: the machine's calls, performed in this process.
+"""``flow.kickoff()`` in this process: performs the calls that the state machine decides.
 
 The executor makes the attempts on the caller's event loop; methods other than coroutine functions it calls in threads.
 A commit changes state, log and machine together, under the lock that a checkpoint is taken under, so every checkpoint

@@ -1,4 +1,4 @@
-"""A flow as data, and back: state, what its methods gave, and what is still to run follows from that.
+"""Converts a flow to data and back: its state, its methods' outputs, and what is still to run.
 
 A checkpoint holds the *log* of what was done, in order. What runs next is not stored: the machine is replayed over the
 log with the code at hand, so that a restored flow goes where its routers sent it.

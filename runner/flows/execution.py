@@ -1,4 +1,4 @@
-"""One execution of a method: the copy of the state it works on, its argument, its journal, and what came of it."""
+"""One execution of a method: its copy of the state, its argument, its journal, its result."""
 
 import asyncio
 import contextlib

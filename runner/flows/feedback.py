@@ -1,4 +1,4 @@
-"""Asking a person: what they are asked, what they said, and how that becomes a label."""
+"""Human feedback: the question, the answer, and how the answer becomes a label."""
 
 import dataclasses
 import logging

@@ -1,4 +1,4 @@
-"""``Flow``: what a person subclasses."""
+"""``Flow``: the class that authors subclass."""
 
 import contextvars
 import os

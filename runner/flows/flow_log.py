@@ -1,4 +1,4 @@
-"""What happened in a flow: kept for its checkpoints, for later methods and for callers, until it starts over."""
+"""The log of a flow, for its checkpoints, later methods and callers, until the flow restarts."""
 
 import threading
 from collections.abc import Mapping, Set

@@ -1,4 +1,4 @@
-"""Where a flow stands after what was committed: the machine and the state, from the records alone. Pure.
+"""Reconstructs the machine and state of a flow from its committed records. Pure.
 
 An output's record has a part that is the flow's: the label it was heard by, what the method changed in the state
 (`runner.flows.patch`), and what else the code needs to get the same value back (`runner.flows.values`).

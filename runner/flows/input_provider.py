@@ -1,4 +1,4 @@
-"""Who is asked by ``self.ask(...)`` where it is not the terminal: a provider of the flow's, or of all flows."""
+"""Input providers: who answers ``self.ask(...)`` instead of the terminal."""
 
 import contextvars
 import dataclasses

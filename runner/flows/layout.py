@@ -1,4 +1,4 @@
-"""Where the boxes and arrows of a small graph are drawn: in layers from the top, with few crossings.
+"""Computes the layout of a small graph: layers from the top, with few crossings.
 
 Sugiyama's way, in small: arrows that close a cycle are turned round, each box stands below all that lead to it, long
 arrows get a bend in each layer that they pass, and each layer is put in the order, and then to the places, that lie

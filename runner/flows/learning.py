@@ -1,4 +1,4 @@
-"""``@human_feedback(learn=True)``: what people say of a method's outputs improves later ones.
+"""``@human_feedback(learn=True)``: feedback on a method's outputs improves later ones.
 
 What is recalled, what a model makes of an answer, and that it is remembered are steps: a method that restarts pays for
 none of them again.

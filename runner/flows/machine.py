@@ -1,4 +1,4 @@
-"""Which methods of a flow run now: a pure machine. No clock, no I/O; the same history gives the same calls everywhere.
+"""The state machine of a flow: decides which methods run now. Pure: no clock, no I/O, deterministic.
 
 There are two moves. ``begin`` triggers the entry points. ``finish`` takes a call that is done, says what is *heard* by
 it (the method's name and, for a router, its label) and triggers who is fulfilled by that. Everything that is triggered

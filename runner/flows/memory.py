@@ -1,4 +1,4 @@
-"""What a flow remembers: short texts in a folder, found again by their words."""
+"""A flow's memory: short texts in a folder, found by the words in them."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""Code that is no coroutine, on an event loop: it is called in a greenlet, which switches away where it awaits."""
+"""Runs synchronous code on an event loop: in a greenlet, which switches away while it waits."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar

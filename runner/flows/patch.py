@@ -1,4 +1,4 @@
-"""What a method changed in a state of JSON, small enough to keep: what was set, added, removed; by key in dicts.
+"""The difference that a method made to a JSON state: fields set, added and removed.
 
 `apply_patch` to the state that the method began with gives the state it ended with; to one that others have changed
 since, it merges: see `runner.flows.state`. Kept with each output, patches make the state of any position. In this

@@ -1,4 +1,4 @@
-"""Flows that wait for a person's word, kept by their id: another process takes them up by ``Flow.from_pending``."""
+"""Flows that wait for feedback, saved by their id; another process resumes them with ``Flow.from_pending``."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""A picture of a flow: its methods, and what each waits for, as a page that needs nothing else to be shown."""
+"""Draws a flow as a self-contained page: its methods and what each waits for."""
 
 import html
 import itertools

@@ -1,4 +1,4 @@
-"""Asking a model for an answer of a given form, beside what agents do."""
+"""Asks a model for structured output, outside of an agent."""
 
 from typing import Any, TypeVar
 

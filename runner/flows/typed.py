@@ -1,4 +1,4 @@
-"""Models in what methods return and in a state, as JSON and back: by names that the crew's own code gives them.
+"""Converts models in outputs and state to JSON and back, by the names that the crew's code gives them.
 
 What is stored says a name; which classes there are, and what each makes of the data, the code at hand says.
 """

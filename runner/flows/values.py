@@ -1,4 +1,4 @@
-"""What methods return, as JSON and back. Types come from the code (return annotations), never from what is stored."""
+"""Converts methods' outputs to JSON and back. Types come from return annotations, never from stored data."""
 
 import dataclasses
 import typing

@@ -1,4 +1,4 @@
-"""Coroutines for callers that do not await."""
+"""Runs coroutines for callers that do not await."""
 
 import asyncio
 import contextvars

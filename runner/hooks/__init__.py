@@ -1,4 +1,4 @@
-"""Hooks: functions that are called before and after each call of a model and each use of a tool, and may change it."""
+"""Hooks: functions called before and after each model call and tool use, which may change it."""
 
 from runner.hooks.contexts import LLMCallHookContext, ToolCallHookContext
 from runner.hooks.registry import (

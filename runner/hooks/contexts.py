@@ -1,4 +1,4 @@
-"""What a hook is called with."""
+"""The context objects that hooks receive."""
 
 import sys
 from typing import Any

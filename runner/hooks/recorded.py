@@ -1,4 +1,4 @@
-"""Hooks as steps of the task: what one changed is recorded, so that it is not called again when the task restarts.
+"""Records hooks as steps, so a hook is not called again when its task restarts.
 
 A hook that a kill hit is called once more, as a callback is; so is one that refused what it was called before, as a
 refusal fails the task, and a task that is resumed asks again. A hook that fails is logged, and changes nothing.

@@ -1,4 +1,4 @@
-"""Which hooks there are, by the point at which they are called.
+"""The registry of hooks, by interception point.
 
 Those that a crew's code registers are called for its own tasks alone, and go when that is unloaded, also where they
 come from a library; no other crew sees or removes them. Those that are methods of a class of crews are called for the

@@ -1,1 +1,1 @@
-"""The journal of a task: what each step and call gave, so that it is done and paid for once."""
+"""The journal of a task: the result of each step and call, so that it is done and paid for once."""

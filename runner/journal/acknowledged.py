@@ -1,4 +1,4 @@
-"""A ring in memory in which a process remembers what the store acknowledged to it.
+"""A ring buffer of the writes that the store acknowledged to a process in the last minute.
 
 A store may lose its newest writes: its machine lost power before the last second was on disk, a replica that lagged was
 promoted, a backup was put back. What it had acknowledged and does not know any more is done again; that this happened,

@@ -1,4 +1,4 @@
-"""What people answer, as the journal has it."""
+"""People's answers, as recorded in the journal."""
 
 import json
 from typing import Self

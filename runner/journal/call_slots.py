@@ -1,4 +1,4 @@
-"""Idempotency of the calls of models: where each stands in its task's journal. Pure.
+"""Idempotency of model calls: matches each call to its recorded position in the journal. Pure.
 
 A call is known by the hash of its request, and by where it is made: inside which step. Of the same request at the same
 place, the first call is answered with what was recorded first, and so on. So a call that failed and was made again

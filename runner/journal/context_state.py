@@ -1,4 +1,4 @@
-"""What a tool changed in the objects that its framework lends it: recorded with its use, and put back on replay.
+"""Changes that a tool makes to objects lent by its framework: recorded with its use, and applied on replay.
 
 A use that is replayed does not run, so what it left in ``deps``, a ``context`` or a session's state is laid into those
 objects again: in place, and only what changed. A snapshot goes through dicts, lists, sets, and objects of the author's

@@ -1,4 +1,4 @@
-"""Where code is: inside of which task, as its journal says."""
+"""The current journal: which task the running code belongs to, also in threads that the task started."""
 
 import contextlib
 import os

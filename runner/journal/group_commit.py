@@ -1,4 +1,4 @@
-"""Group commit: what several threads or coroutines of a task write at about the same time goes in one write.
+"""Group commit: writes that threads or coroutines of a task make at about the same time go to the store together.
 
 Who comes while a write is out waits for it; the first of those who waited writes what all of them have to say, and the
 others find it done. So nothing waits for company that does not come, and the busier a task is, the more go together.

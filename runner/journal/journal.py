@@ -1,4 +1,4 @@
-"""Durable steps inside one task: replay what is recorded, else do it and record it."""
+"""Durable steps in a task: replays a recorded step, otherwise runs and records it."""
 
 import threading
 from collections import Counter

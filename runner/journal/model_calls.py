@@ -1,4 +1,4 @@
-"""The calls of models of one task in flight: where each belongs, what was recorded of it, and what is recorded now."""
+"""The model calls of a task in flight: their slots, their recorded answers, and what is recorded now."""
 
 import asyncio
 import json

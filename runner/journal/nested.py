@@ -1,4 +1,4 @@
-"""The steps of a kickoff inside of a task: recorded in the journal of the task around it, under names of its own."""
+"""Steps of a kickoff inside a task, recorded in the task's journal under their own prefix."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""How many calls of models may go out in a minute: ``max_rpm`` of crews and agents.
+"""Rate limits: ``max_rpm`` of crews and agents, in model calls per minute.
 
 A call that would be one too many waits before it is made, outside of any step: whoever waits can be stopped. On the
 fleet the minutes are the run's, in the store, and hold for all workers together.

@@ -1,4 +1,4 @@
-"""The screen: a tree of checkpoints, what is in the chosen one, and what can be done with it."""
+"""The browser's screen: a tree of checkpoints, the chosen one, and the commands for it."""
 
 import asyncio
 import contextlib

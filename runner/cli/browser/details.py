@@ -1,4 +1,4 @@
-"""The right side: what is in the chosen checkpoint, and its inputs and outputs to edit."""
+"""The right pane: the chosen checkpoint, with inputs and outputs to edit."""
 
 import json
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What is asked before something is done, and what is shown over the rest."""
+"""Confirmation dialogs, and what is shown on top of the screen."""
 
 from collections.abc import Callable, Iterable
 

@@ -1,4 +1,4 @@
-"""A list of names and an editor for the text behind the chosen one."""
+"""A list of names, with an editor for the text of the chosen one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

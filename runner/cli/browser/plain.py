@@ -1,4 +1,4 @@
-"""Nothing that is stored commands the terminal of who looks at it."""
+"""Escapes stored text, so it cannot send control sequences to the terminal."""
 
 from collections.abc import Sequence
 from typing import TypeVar

@@ -1,4 +1,4 @@
-"""The left side: branches with their checkpoints, newest first, forks under the checkpoint that they left."""
+"""The left pane: branches with their checkpoints, newest first, and forks under the checkpoint they start from."""
 
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet

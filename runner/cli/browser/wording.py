@@ -1,4 +1,4 @@
-"""How things are written on the screen."""
+"""Formats ids, times and statuses for the screen."""
 
 import json
 import time

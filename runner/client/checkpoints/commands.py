@@ -1,4 +1,4 @@
-"""What a person decided to do with a checkpoint, and who carries it out."""
+"""Commands on a checkpoint that a person chose, and who carries them out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

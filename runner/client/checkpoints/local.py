@@ -1,4 +1,4 @@
-"""Orders on stored checkpoints are carried out in this process, by the crew that the person named."""
+"""Carries out commands on stored checkpoints in this process, with the crew that the person named."""
 
 import contextlib
 import inspect

@@ -1,4 +1,4 @@
-"""What a person means who names a place with checkpoints: a run, or a location of files, SQLite or Redis."""
+"""Resolves WHERE: a run, or a location of files, SQLite or Redis."""
 
 import contextlib
 import os

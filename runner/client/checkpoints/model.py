@@ -1,4 +1,4 @@
-"""What a person sees of checkpoints, the same wherever they are kept. Pure."""
+"""Checkpoints as shown to people, independent of where they are stored. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Branches as a tree: a fork stands under the checkpoint that it left. Pure."""
+"""Branches as a tree: a fork is under the checkpoint it starts from. Pure."""
 
 import re
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Which server binary to run."""
+"""Finds the server binary to run."""
 
 import importlib.util
 import os

@@ -1,4 +1,4 @@
-"""Joining the embedded server of a state directory, and making sure that it runs."""
+"""Joins the embedded server of a state directory, and starts it if necessary."""
 
 import contextlib
 import fcntl

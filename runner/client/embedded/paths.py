@@ -1,4 +1,4 @@
-"""Where an embedded server keeps its things, and whether those places are safe to use."""
+"""The files of an embedded server, and whether their places are safe to use."""
 
 import hashlib
 import os

@@ -1,1 +1,1 @@
-"""A crew file is read in a process of its own: what it imports, sets and changes there is not in who submits it."""
+"""Reads a crew file in a separate process, so its side effects do not reach the submitting process."""

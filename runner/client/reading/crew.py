@@ -1,4 +1,4 @@
-"""What reading a crew file finds, as JSON: for the process that submits, which never runs the author's code."""
+"""Reports as JSON what reading a crew file found. The submitting process never runs the author's code."""
 
 import os
 import traceback

@@ -1,4 +1,4 @@
-"""Crew files, read elsewhere: for who submits. Any number of threads may, each for a crew of its own."""
+"""Starts and talks to the process that reads a crew file. Thread-safe."""
 
 import atexit
 import contextlib

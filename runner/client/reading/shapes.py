@@ -1,4 +1,4 @@
-"""What a crew's code declares outputs to be, kept with its run: what does not fit is refused without the code."""
+"""The declared types of a crew's outputs, stored with the run, so that edits are validated without the code."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""The process that crew files are read in copies of: one fork for each, so that one costs no interpreter's start.
+"""The process that is forked to read a crew file, which is faster than starting an interpreter.
 
 Who submits talks to it over a socket, and hands it a connection for each crew file, with its own stdin, stdout and
 stderr. The fork answers there, in lines of JSON. A fork whose other side is gone is killed: a file that never ends

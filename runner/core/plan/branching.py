@@ -1,4 +1,4 @@
-"""What a branch that left another one has to do, decided from what was done, by what each task used. Pure.
+"""Decides which tasks a branch that left another one runs again, from what each task used. Pure.
 
 A branch points at a position of its parent and sees what was committed up to there, but for the tasks of its ``rerun``:
 those it runs itself. This set never changes for a branch, unless the crew's code does.

@@ -1,4 +1,4 @@
-"""What a task used of what it could see, recorded while it runs: a fork redoes what used something it changes. Pure."""
+"""Records what a task reads while it runs: a fork runs those tasks again that read what it changes. Pure."""
 
 import functools
 import json

@@ -1,4 +1,4 @@
-"""Plans that grow: where only what a task gave says which tasks come after it.
+"""Plans that grow: a task's output determines which tasks follow it.
 
 The tasks of such a plan share named texts on their branch, all of one version. A task that ends says what becomes of
 them, and which tasks are there now; the store takes both with its output, if the texts have not changed since. If

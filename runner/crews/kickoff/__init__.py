@@ -1,4 +1,4 @@
-"""``kickoff()``: the same plan and the same way of performing a task as on the fleet, in this process.
+"""``kickoff()`` in this process, with the same plan and executor as on the fleet.
 
 With a `CheckpointConfig`, what happens is recorded in a `RuntimeState`, and checkpoints are written as it says.
 """

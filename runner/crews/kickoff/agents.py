@@ -1,4 +1,4 @@
-"""An agent's kickoff in this process: asked without a crew."""
+"""`Agent.kickoff()` in this process, without a crew."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""A crew's kickoff as the engine sees it: its tasks, and what an attempt at one is made in.
+"""A kickoff's tasks as the engine sees them, and the environment of an attempt.
 
 What comes of a task is in the kickoff's `Progress`, of which checkpoints are pictures.
 """

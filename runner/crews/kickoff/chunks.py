@@ -1,4 +1,4 @@
-"""The chunks of a streamed crew inside of a task, recorded with each task of its own that is done.
+"""Chunks of a streamed crew that runs inside a task, recorded with each of its tasks.
 
 Such a task is not done again when the task around it restarts; who reads the stream there reads the same again.
 """

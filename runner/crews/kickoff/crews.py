@@ -1,4 +1,4 @@
-"""A crew's kickoff in this process."""
+"""`Crew.kickoff()` in this process."""
 
 import contextlib
 import contextvars

@@ -1,4 +1,4 @@
-"""A crew that is kicked off for each of many inputs, and one whose last kickoff is done again from a task on."""
+"""`kickoff_for_each()`, and `replay()` of the last kickoff from a task on."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Kickoffs that are awaited."""
+"""Kickoffs that are awaited, in threads."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Flows that keep their state by its id: ``@persist``."""
+"""``@persist``: flows that save their state by its id."""
 
 from runner.flows.persistence.base import FlowPersistence
 from runner.flows.persistence.decorators import PersistenceFailed, keep, persist, persistence_of, take_up

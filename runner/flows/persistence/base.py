@@ -1,4 +1,4 @@
-"""Where states of flows are kept."""
+"""The base class of persistence for flows."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

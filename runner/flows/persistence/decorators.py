@@ -1,4 +1,4 @@
-"""``@persist``: a flow's state is kept by its id when a method is done; ``kickoff(inputs={"id": ...})`` starts from it.
+"""``@persist``: saves a flow's state after each method; ``kickoff(inputs={"id": ...})`` starts from it.
 
 It is the state alone: the methods run again. To resume with what was done, write checkpoints. On the fleet the run
 keeps the state itself, and ``@persist`` does nothing.

@@ -1,1 +1,1 @@
-"""Stopping a task from outside, at a place where that does no harm."""
+"""Cancellation: stops a task from outside, where that does no harm."""

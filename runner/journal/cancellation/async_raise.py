@@ -1,4 +1,4 @@
-"""Raise an exception in another thread of this process, at a place where that does no harm."""
+"""Raises an exception in another thread of this process, outside critical sections."""
 
 import _thread
 import contextlib

@@ -1,4 +1,4 @@
-"""Where a task may be stopped from outside, and where not; and what it waits in, so that a stop wakes it.
+"""The cancellation scope of a task: where it may be stopped, and the waits that a stop ends.
 
 A task's code can be stopped at once; inside a call (a step) it is given time, so that what is being paid for ends and
 is recorded; inside a write to the store never. Each task in flight has one cancellation scope.
