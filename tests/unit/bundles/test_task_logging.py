@@ -22,12 +22,16 @@ KEY = "sk-abcdefghijklmnopqrstuvwxyz0123456789"
 @pytest.fixture(autouse=True)
 def loggers_are_put_back() -> Iterator[None]:
     """A task that is its process's last leaves the loggers of libraries as it likes."""
-    manager = logging.root.manager
-    known = manager.loggerDict.copy()
-    before = {one: {**vars(one)} for one in known.values() if isinstance(one, logging.Logger)}
+    logging.getLogger("runner.tasks")
+    task_logging.of_worker.cache_clear()
+    task_logging.of_worker()  # they are looked for before any task
+    known = logging.root.manager.loggerDict.copy()
+    before = {
+        one: {**vars(one), "handlers": one.handlers.copy()} for one in known.values() if isinstance(one, logging.Logger)
+    }
     yield
-    for name in manager.loggerDict.keys() - known.keys():
-        del manager.loggerDict[name]
+    for name in logging.root.manager.loggerDict.keys() - known.keys():
+        del logging.root.manager.loggerDict[name]
     for one, state in before.items():
         vars(one).update(state, _cache={})
 
