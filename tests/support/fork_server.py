@@ -77,10 +77,11 @@ class ForkServer:
         if [first, second] == _COMMAND or first == "-c" or first.endswith(".py"):
             environment = options.get("env") or os.environ
             kind = _kind(command[0], environment)
-            # What comes once is not worth a server.
-            if kind in self._asked or command[0] != sys.executable or IMPORTED in environment:
-                return _Forked(self, command, **options)
+            # What comes once is not worth a server, but of another interpreter more will come than the first.
+            expected = kind in self._asked or all(python != command[0] for python, *_ in self._asked)
             self._asked.add(kind)
+            if expected or IMPORTED in environment:
+                return _Forked(self, command, **options)
         return subprocess.Popen(command, **options)
 
     def fork(self, python: str, order: Mapping[str, Any], files: Sequence[int]) -> tuple[int, socket.socket]:

@@ -1,5 +1,6 @@
 """A command that is forked is one like any other: its arguments, environment, folder, files, exit code and end."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ import pytest
 
 from runner.testing import eventually
 
-from ...support import forked
+from ...support import fork_server, forked
 from ...support.fork_server import ForkServer
 
 pytestmark = pytest.mark.slow
@@ -89,6 +90,16 @@ def test_what_an_interpreter_reads_as_it_starts_is_its_own(forks, tmp_path):
             out, _ = process.communicate(timeout=60)
         kinds.append((type(process) is subprocess.Popen, process.returncode, b"customized" in out))
     assert kinds == [(True, 0, True), (False, 0, False)]  # the second by a server, which was customized itself
+
+
+def test_of_another_interpreter_the_first_kind_has_a_server_and_each_other_once_it_comes_again(monkeypatch):
+    started: list[str] = []
+    monkeypatch.setattr(fork_server, "_Forked", lambda *_, **__: started.append("forked"))
+    with contextlib.closing(ForkServer()) as other, monkeypatch.context() as patch:
+        patch.setattr(subprocess, "Popen", lambda *_, **__: started.append("started"))
+        for variables in ({}, {"PYTHONPATH": "one"}, {"PYTHONPATH": "one"}, {}):
+            other.popen(["another", "-c", ""], env=variables)
+    assert started == ["forked", "started", "forked", "forked"]
 
 
 def test_what_it_can_heed_later_needs_no_server_of_its_own(forks):
