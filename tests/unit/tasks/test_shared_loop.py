@@ -64,4 +64,4 @@ def test_a_loop_that_breaks_ends_its_process(
     tasks.loop.call(bool)
     tasks.loop._thread.join(60)
     assert left == [task_loop.BROKEN]
-    assert "another is started" in caplog.text
+    assert "starting another" in caplog.text
