@@ -11,8 +11,6 @@ from runner.testing import ModelServer
 
 from ...support.soak import in_soak
 
-pytestmark = pytest.mark.timeout(120)
-
 CREW = """
 import asyncio
 import {library}
@@ -72,7 +70,7 @@ def test_it_serves_each_run(way: str, pool: str, fleet: Any, client: Client, wri
         fleet.start("--concurrency", "1", "--pool", pool)
         crew = write_crew(CREW.format(library=library, client=code.format(url=models.url)))
         for n in "123":
-            result = client.submit(crew, inputs={"n": n}).wait(60)
+            result = client.submit(crew, inputs={"n": n}).wait(120)
             assert result.status == "completed", result.error
             assert set(result.outputs.values()) == {f"<{n}a> <{n}b>"}
         assert models.paid == 18

@@ -14,8 +14,6 @@ from runner.client import Client
 from ...integration.llm.test_paid_posts import answered
 from ...integration.llm.wire_server import Reply, WireServer
 
-pytestmark = pytest.mark.timeout(120)
-
 CREW = """
 import asyncio, base64, tempfile
 import openai

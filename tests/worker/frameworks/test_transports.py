@@ -13,8 +13,6 @@ import pytest
 from runner.client import Client
 from runner.testing import ModelServer
 
-pytestmark = pytest.mark.timeout(120)
-
 CALLS = 4
 CREW = """
 from runner import Crew, Task
