@@ -3,8 +3,11 @@
 import inspect
 from collections.abc import Callable
 from contextvars import ContextVar
+from typing import Any, get_type_hints
 
+from runner.bundles.program import CALL, Program
 from runner.core.errors import BadCrew
+from runner.core.inputs import kind_of
 
 
 class Given(dict[str, object]):
@@ -18,11 +21,11 @@ given: ContextVar[Given | None] = ContextVar("runner_given", default=None)
 
 
 class NotGiven(BadCrew):
-    """A class needs arguments, and the run has no inputs of their names."""
+    """A class or function needs arguments, and the run has no inputs of their names."""
 
 
-def needed(owner: type) -> list[str]:
-    """The arguments that a class cannot be made without, where all of them can be given by name."""
+def needed(owner: Callable[..., object]) -> list[str]:
+    """The arguments without which a class cannot be made, or a function called, where all can be given by name."""
     try:
         found = list(inspect.signature(owner).parameters.values())
     except (TypeError, ValueError):
@@ -31,15 +34,15 @@ def needed(owner: type) -> list[str]:
     return [] if any(one.kind is one.POSITIONAL_ONLY for one in found) else [one.name for one in found]
 
 
-def arguments(owner: type, label: str) -> dict[str, object]:
-    """What a class that needs arguments is made with: the run's inputs of those names."""
+def arguments(owner: Callable[..., object], label: str) -> dict[str, object]:
+    """What a class that needs arguments is made with, or a function called: the run's inputs of those names."""
     names, inputs = needed(owner), given.get()
     if not names:
         return {}
     inputs = Given() if inputs is None else inputs
     if lacking := [name for name in names if name not in inputs]:
         listed, options = ", ".join(names), " ".join(f"--input {name}=..." for name in lacking)
-        raise NotGiven(f"{label} is made with {listed}: give {options}")
+        raise NotGiven(f"{label} {'is made with' if inspect.isclass(owner) else 'takes'} {listed}: give {options}")
     found = {name: inputs[name] for name in inspect.signature(owner).parameters if name in inputs}
     inputs.used = frozenset({*inputs.used, *found})
     return found
@@ -53,6 +56,19 @@ def optional(function: Callable[..., object]) -> dict[str, object]:
         return {}
     inputs = given.get() or Given()
     return {name: inputs[name] for name in names if name in inputs}
+
+
+def called(attr: str, value: Any) -> Program:
+    """The program that a function is, under that name in its file, with the arguments that it has."""
+    name = attr.removesuffix(CALL)
+    try:
+        found = [] if inspect.isclass(value) else list(inspect.signature(value).parameters.values())
+        hints = get_type_hints(inspect.unwrap(getattr(value, "__func__", value))) if found else {}
+    except (TypeError, ValueError, NameError, AttributeError):  # a builtin, or a name for type checkers alone
+        return Program(name)
+    kinds = {one.name: kind for one in found if (kind := kind_of(hints.get(one.name)))}
+    takes = () if any(one.kind is one.VAR_KEYWORD for one in found) else tuple(one.name for one in found)
+    return Program(name, needs=tuple(needed(value)) if found else (), takes=takes, kinds=kinds)
 
 
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

@@ -3,8 +3,9 @@
 Reading files knows none of them by name: the adapters that are installed put theirs into `installed`.
 """
 
+import inspect
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import FunctionType, ModuleType
 
@@ -154,3 +155,41 @@ def whose_error(model: object) -> str:
 def data_crew() -> bytes | None:
     """The source that makes a crew of a file that is data, if a framework has such files."""
     return next((one.data_crew for one in installed if one.data_crew), None)
+
+
+def what_else(module: ModuleType, is_crew: Callable[[object], bool]) -> str:
+    """What a module itself defines, crews first, for the person who expected a crew there."""
+    own = [
+        (name, value)
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and not inspect.ismodule(value)
+        and (
+            not (inspect.isclass(value) or inspect.isroutine(value))
+            or getattr(value, "__module__", None) == module.__name__
+        )
+    ]
+    if not own:
+        return "it defines nothing"
+    own.sort(key=lambda found: not is_crew(found[1]))
+    listed = ", ".join(f"{name} ({kind_in_words(value)})" for name, value in own[:6])
+    more = f" and {len(own) - 6} more" if len(own) > 6 else ""
+    return f"it defines {listed}{more}"
+
+
+def not_one(module: ModuleType) -> str:
+    """That something is no crew, or no agent, as the file's authors call it."""
+    word = word_of(vars(module).values())
+    return f"not {'an' if word == 'agent' else 'a'} {word}"
+
+
+def kind_in_words(value: object) -> str:
+    """What a value is: a class, a function, or of which class."""
+    if value is None:
+        return "nothing"
+    if inspect.isclass(value):
+        return "a class"
+    if inspect.isroutine(value):
+        return "a function"
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

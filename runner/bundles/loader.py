@@ -28,9 +28,11 @@ from pydantic import ValidationError
 from runner.bundles import frameworks, isolation, script
 from runner.bundles.arguments import Given as Given
 from runner.bundles.arguments import NotGiven, arguments
+from runner.bundles.arguments import called as called
 from runner.bundles.arguments import given as given
 from runner.bundles.arguments import needed as needed
 from runner.bundles.continuation import is_whole
+from runner.bundles.frameworks import kind_in_words, not_one, what_else
 from runner.bundles.isolation import PREFIX, Namespace, spaces
 from runner.bundles.program import CALL, Program
 from runner.bundles.project import source_of
@@ -202,8 +204,8 @@ def find_crew(
         return _named(attr, _named_crew(module, attr, is_crew))
     made, entries = factories(module), frameworks.entries()
     entry = next((name for name in made if name in entries), None)
-    if called := next((name for name in made if name.endswith(CALL)), ""):
-        return called, Program(called.removesuffix(CALL))
+    if entered := next((name for name in made if name.endswith(CALL)), ""):
+        return entered, called(entered, getattr(module, entered.removesuffix(CALL), None))
     if _does_more(module):
         name = entry if entry and not script.has_block(module) else script.NAME
         return _named(name, Program(name))
@@ -233,7 +235,7 @@ def find_crew(
         call = f"runs it, as in {script.example_call(Path(module.__file__ or file))}" if is_agent else "returns one"
         name = f"name {file}:{Program(script.NAME).attr} to run it as a script, or " if script.has_block(module) else ""
         raise BadCrew(
-            f"{file}: no {word} in it; {_what_else(module, is_crew)}: {name}write {write} in it, "
+            f"{file}: no {word} in it; {what_else(module, is_crew)}: {name}write {write} in it, "
             f"or a function without arguments that {call}"
         )
     return left[0]
@@ -298,12 +300,12 @@ def _named_crew(module: ModuleType, attr: str, is_crew: Callable[[object], bool]
         if not hasattr(value, name):
             owner = f"{file}:{'.'.join(walked)}" if walked else file
             near = difflib.get_close_matches(name, [n for n in dir(value) if not n.startswith("__")], n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; {_what_else(module, is_crew)}" if not walked else ""
+            hint = f"; did you mean {near[0]!r}?" if near else f"; {what_else(module, is_crew)}" if not walked else ""
             raise BadCrew(f"{owner} has no {name!r}{hint}")
         value = getattr(value, name)
         walked.append(name)
     if is_program:
-        return Program(attr)
+        return called(attr, value)
     if not is_crew(value) and callable(value):
         is_class = inspect.isclass(value)
         value = _call(value, f"{file}:{attr}", module, attr)
@@ -312,18 +314,18 @@ def _named_crew(module: ModuleType, attr: str, is_crew: Callable[[object], bool]
             value = getattr(value, method)
             value = value if is_crew(value) else _call(value, f"{file}:{attr}.{method}", module, attr)
         if not is_crew(value):
-            raise BadCrew(f"{file}:{attr} returned {'nothing' if value is None else _kind(value)}, {_not_one(module)}")
+            raise BadCrew(f"{file}:{attr} returned {kind_in_words(value)}, {not_one(module)}")
     if not is_crew(value):
         crews = [name for name, one in vars(module).items() if is_crew(one) and not name.startswith("_")]
         there = f"; {file} has {', '.join(crews[:6])}" if crews else ""
-        raise BadCrew(f"{file}:{attr} is {_kind(value)}, {_not_one(module)}{there}")
+        raise BadCrew(f"{file}:{attr} is {kind_in_words(value)}, {not_one(module)}{there}")
     return value
 
 
 def _call(function: object, label: str, module: ModuleType, attr: str) -> object:
     """What it gives, or the crew or flow that it kicks off. Where it does more than that, it is a program."""
     assert callable(function)
-    given: dict[str, object] = arguments(function, label) if inspect.isclass(function) else {}
+    given = arguments(function, label)
     try:
         inspect.signature(function).bind(**given)
     except TypeError as error:
@@ -336,15 +338,15 @@ def _call(function: object, label: str, module: ModuleType, attr: str) -> object
             if inspect.iscoroutine(value):  # for its kickoff; a crew that it returns is none
                 asyncio.run(value)
         except KickedOff as end:
-            return end.crew if len(read.came_to) == 1 and _is_all(end) else Program(attr)
+            return end.crew if len(read.came_to) == 1 and _is_all(end) else called(attr, function)
         except (KeyboardInterrupt, Stop):
             raise
         except BaseException as error:
             if read.came_to:  # it continues without the result of the kickoff
-                return Program(attr)
+                return called(attr, function)
             space = spaces.get(module.__name__.partition(".")[0])
             raise explain(error, space.root if space else Path(module.__file__ or ".").parent, f"{label}: ") from error
-    return Program(attr) if read.came_to else value
+    return called(attr, function) if read.came_to else value
 
 
 def space_for(key: str, root: Path, only: str | None = None) -> Namespace:
@@ -404,37 +406,3 @@ def _holds(root: Path, name: str) -> bool:
 
 def _file(module: ModuleType) -> str:
     return Path(module.__file__).name if module.__file__ else plain_names(module.__name__)
-
-
-def _what_else(module: ModuleType, is_crew: Callable[[object], bool]) -> str:
-    """What a module itself defines, crews first, for the person who expected a crew there."""
-    own = [
-        (name, value)
-        for name, value in vars(module).items()
-        if not name.startswith("_")
-        and not inspect.ismodule(value)
-        and (
-            not (inspect.isclass(value) or inspect.isroutine(value))
-            or getattr(value, "__module__", None) == module.__name__
-        )
-    ]
-    if not own:
-        return "it defines nothing"
-    own.sort(key=lambda found: not is_crew(found[1]))
-    listed = ", ".join(f"{name} ({_kind(value)})" for name, value in own[:6])
-    more = f" and {len(own) - 6} more" if len(own) > 6 else ""
-    return f"it defines {listed}{more}"
-
-
-def _not_one(module: ModuleType) -> str:
-    word = frameworks.word_of(vars(module).values())
-    return f"not {'an' if word == 'agent' else 'a'} {word}"
-
-
-def _kind(value: object) -> str:
-    if inspect.isclass(value):
-        return "a class"
-    if inspect.isroutine(value):
-        return "a function"
-    name = type(value).__name__
-    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

@@ -1,6 +1,6 @@
 """A function, method or file that does more than one kickoff: it runs as one task."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 CALL = "()"
@@ -11,12 +11,17 @@ class Program:
     """What is done when ``name`` is called in its file; of ``__main__``, all that the file does as a script.
 
     ``do`` does it and gives what it returns; there is none where the file is only read. ``adapter`` is the name of the
-    one that it was submitted with; "" where that is still to be found.
+    one that it was submitted with; "" where that is still to be found. ``needs``, ``takes`` and ``kinds`` are the
+    arguments of a function: those that it cannot be called without, all that it has (none where it has ``**others``),
+    and what those are in JSON that are no text.
     """
 
     name: str
     do: Callable[[], object] | None = field(default=None, compare=False)
     adapter: str = field(default="", compare=False)
+    needs: tuple[str, ...] = field(default=(), compare=False)
+    takes: tuple[str, ...] = field(default=(), compare=False)
+    kinds: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def attr(self) -> str:

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from runner.bundles import bundle, signing
 from runner.bundles.bundle import Bundle
+from runner.bundles.program import CALL
 from runner.bundles.script import example_call
 from runner.bundles.target import Target, parse_target
 from runner.client.reading.crew import Request, plan_of
@@ -79,9 +80,9 @@ class Prepared:
 
     def refuse_missing(self, inputs: Mapping[str, Any]) -> None:
         """Raise `BadInput` if it needs an input that is not there."""
-        is_agent = self.word == "agent"
+        is_agent = self._what == "agent"
         instead = f"; or name the function that runs it, as in {example_call(self.target.file)}" if is_agent else ""
-        refuse_missing(self.plan.inputs, inputs, self.word, instead, self.inputs.keys())
+        refuse_missing(self.plan.inputs, inputs, self._what, instead, {*self.inputs, *self.names}, self.kinds)
 
     def given(self, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
         """These inputs, each as the code declares it, and those of the file that are not among them.
@@ -91,8 +92,12 @@ class Prepared:
         for name, why in self.unfit.items():
             if name not in (inputs or {}):
                 raise BadInput(why)
-        refuse_unknown(self.names, inputs or {}, self.word)
+        refuse_unknown(self.names, inputs or {}, self._what)
         return {**self.inputs, **typed(inputs or {}, self.kinds)}
+
+    @property
+    def _what(self) -> str:
+        return "function" if self.attr.endswith(CALL) else self.word
 
 
 def run_id_for(id: str) -> str:

@@ -133,20 +133,30 @@ def as_begun(inputs: Mapping[str, Any], output: str | None) -> Mapping[str, Any]
 
 
 def refuse_missing(
-    needed: Set[str], inputs: Mapping[str, Any], what: str = "crew", instead: str = "", known: Set[str] = frozenset()
+    needed: Set[str],
+    inputs: Mapping[str, Any],
+    what: str = "crew",
+    instead: str = "",
+    known: Set[str] = frozenset(),
+    kinds: Mapping[str, str] | None = None,
 ) -> None:
     """Raise `BadInput` if the crew (or ``what`` it is) needs an input that is not there. ``instead`` is said, too.
 
-    So are the inputs that it does not name, but for those that are ``known``: one may be the missing one, misspelt.
+    So are what each is, if not text, by ``kinds``, and the inputs that it does not name, but for those that are
+    ``known``: one may be the missing one, misspelt.
     """
     if missing := sorted(needed - inputs.keys()):
-        names = " and ".join(repr(name) for name in missing)
+        names = " and ".join(repr(name) + _what(name, kinds or {}) for name in missing)
         needs, give = ("inputs", "each") if len(missing) > 1 else ("input", "it")
         how = f"give {give} with --input {missing[0]}=... or inputs={{...}}{instead}"
         if others := sorted(inputs.keys() - needed - known):
             how += f"; given, and not named by the {what}: {', '.join(map(repr, others))}"
             how += _near(others[0], missing)
         raise BadInput(f"the {what} needs the {needs} {names}: {how}")
+
+
+def _what(name: str, kinds: Mapping[str, str]) -> str:
+    return f" ({KINDS[kinds[name]][0]})" if name in kinds else ""
 
 
 def refuse_unknown(names: Sequence[str], inputs: Mapping[str, Any], what: str) -> None:

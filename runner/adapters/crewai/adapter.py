@@ -86,7 +86,12 @@ class CrewAIProgramAdapter(Adapter):
 
     def plan(self, crew: Program, name: str) -> Plan:
         """One task, that is called as the function is. Its kickoffs say themselves which inputs they need."""
-        return Plan(crew=name, tasks=(PlannedTask("main" if crew.name == script.NAME else crew.name),))
+        key = "main" if crew.name == script.NAME else crew.name
+        return Plan(crew=name, tasks=(PlannedTask(key),), inputs=frozenset(crew.needs))
+
+    def input_kinds(self, crew: Program) -> dict[str, str]:
+        """As the function annotates its arguments."""
+        return dict(crew.kinds)
 
     def perform(self, crew: Program, work: Work) -> str:
         """Do all of it."""

@@ -1,12 +1,14 @@
 """Graphs of LangGraph, and the agents of LangChain, which are such graphs."""
 
+import dataclasses
 import functools
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, NotRequired, get_origin, get_type_hints
 
 from runner.adapters.frameworks.approvals import APPROVE, REJECT, ask, decide
+from runner.adapters.frameworks.first_reads import keys_read
 from runner.adapters.frameworks.framework import (
     PROMPT,
     AgentFramework,
@@ -16,9 +18,12 @@ from runner.adapters.frameworks.framework import (
     is_of,
     keepers,
 )
+from runner.bundles.arguments import given
 from runner.core.errors import TaskError
 from runner.journal.tool_context import Without
 from runner.journal.tool_uses import Use, record_uses
+
+_MESSAGES = "messages"
 
 
 class LangGraph(AgentFramework):
@@ -33,8 +38,9 @@ class LangGraph(AgentFramework):
         return isinstance(thing, import_module("langgraph.pregel").Pregel)
 
     def inputs(self, agent: Any) -> list[str]:
-        """``prompt`` stands for its messages. What else its state may begin with, no schema says on every Python."""
-        return [PROMPT] if "messages" in agent.channels else []
+        """``prompt`` stands for its messages, where the run has none; then what else it cannot begin without."""
+        needed = [name for name in _needed(agent) if name != _MESSAGES]
+        return [PROMPT, *needed] if _MESSAGES in agent.channels and _MESSAGES not in (given.get() or {}) else needed
 
     def input_kinds(self, agent: Any) -> dict[str, str]:
         """As the class of its state declares its fields."""
@@ -45,7 +51,8 @@ class LangGraph(AgentFramework):
         schema = _begins_with(agent)
         is_open = getattr(schema, "model_config", {}).get("extra") == "allow"
         fields = [] if is_open else list(declared(schema))
-        return [*self.inputs(agent), *fields] if fields else []
+        prompt = [PROMPT] if _MESSAGES in agent.channels else []
+        return [*dict.fromkeys([*prompt, *fields])] if fields else []
 
     def name_of(self, agent: Any) -> str:
         """What its author calls it: not what LangGraph calls every graph without a name."""
@@ -54,11 +61,19 @@ class LangGraph(AgentFramework):
 
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
         """The text of its last message, or its last state."""
-        given = dict(inputs)
-        if PROMPT in given and "messages" in agent.channels:
-            given["messages"] = [{"role": "user", "content": given.pop(PROMPT)}]
+        begins = dict(inputs)
+        if PROMPT in begins and _MESSAGES in agent.channels:
+            begins[_MESSAGES] = [*begins.get(_MESSAGES, []), {"role": "user", "content": begins.pop(PROMPT)}]
         config = _own_thread(agent)
-        state = await agent.ainvoke(given, config)
+        try:
+            state = await agent.ainvoke(begins, config)
+        except KeyError as error:
+            name = error.args[0] if error.args else None
+            if name in begins or name not in declared(_begins_with(agent)):
+                raise
+            raise TaskError(
+                f"the graph looked up {name!r}, which is in no input: give it with --input {name}=..."
+            ) from error
         while isinstance(state, dict) and state.get("__interrupt__"):
             if not agent.checkpointer:
                 raise TaskError("the graph asks a person but has no checkpointer: compile it with an InMemorySaver()")
@@ -81,6 +96,38 @@ class LangGraph(AgentFramework):
 def _begins_with(agent: Any) -> Any:
     """The class of what its state may begin with; None for a graph that has none."""
     return getattr(getattr(agent, "builder", None), "input_schema", None)
+
+
+def _needed(agent: Any) -> list[str]:
+    """What a graph's state has to begin with, where it fails for certain without: the fields that a class of the
+    author's cannot be made without, those of an input schema of its own, and what its first nodes look up at once."""
+    builder: Any = getattr(agent, "builder", None)
+    schema = _begins_with(agent)
+    fields = declared(schema)
+    if hasattr(schema, "model_fields"):
+        needed = {name for name, field in schema.model_fields.items() if field.is_required() and field.alias is None}
+    elif dataclasses.is_dataclass(schema):
+        none = dataclasses.MISSING
+        needed = {one.name for one in dataclasses.fields(schema) if one.default is none is one.default_factory}
+    elif fields and schema is not builder.state_schema:
+        hints = get_type_hints(schema, include_extras=True)
+        needed = {name for name in hints if get_origin(hints[name]) is not NotRequired} & schema.__required_keys__
+    else:
+        needed = {name for one in _first(agent) for name in keys_read(one)} & fields.keys()
+    return [name for name in fields if name in needed and not _is_there(agent.channels.get(name))]
+
+
+def _first(agent: Any) -> Iterator[Any]:
+    """The functions that are called at its start: of the nodes there, and those that choose among them."""
+    start, builder = "__start__", agent.builder
+    nodes = [builder.nodes[name].runnable for begin, name in builder.edges if begin == start and name in builder.nodes]
+    for one in (*nodes, *(branch.path for branch in builder.branches.get(start, {}).values())):
+        yield getattr(one, "func", None) or getattr(one, "afunc", None)
+
+
+def _is_there(channel: Any) -> bool:
+    """Whether a channel has something without an input, as those with a reducer have; so has what is no channel."""
+    return channel is None or bool(channel.is_available())
 
 
 def _own_thread(agent: Any) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from runner.adapters.frameworks.approvals import ask_text, shown
+from runner.adapters.frameworks.first_reads import attributes_read
 from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, declared_kinds, is_of, keepers
 from runner.core.errors import TaskError
 from runner.core.field_errors import format_field_errors
@@ -36,10 +37,14 @@ class LlamaIndex(AgentFramework):
         return isinstance(thing, tuple(self.loaded(module, kind) for module, kind in _KINDS))
 
     def inputs(self, agent: Any) -> list[str]:
-        """``prompt`` of agents; of another workflow what the author's class of its first event needs."""
+        """``prompt`` of agents; of another workflow what the author's class of its first event needs; where there is no
+        such class, what the steps that take it use of it at once."""
         if self._is_asked(agent):
             return [PROMPT]
-        fields = getattr(getattr(agent, "start_event_class", None), "model_fields", {})
+        begins = getattr(agent, "start_event_class", None)
+        fields = getattr(begins, "model_fields", {})
+        if begins is self.loaded("workflows.events", "StartEvent"):
+            return [name for name in _read_of_first(agent, begins) if not hasattr(begins, name)]
         return [name for name, field in fields.items() if field.is_required() and field.validation_alias is None]
 
     def input_kinds(self, agent: Any) -> dict[str, str]:
@@ -74,6 +79,17 @@ class LlamaIndex(AgentFramework):
             return
         for method in _CALLS:
             record_uses(tool, method, functools.partial(_about, _CALLS[method]))
+
+
+def _read_of_first(workflow: Any, begins: type) -> list[str]:
+    """What of the first event is used by the steps that take it alone."""
+    steps = [(one, one._step_config) for one in workflow._get_steps().values() if hasattr(one, "_step_config")]
+    return [
+        name
+        for one, config in steps
+        if config.accepted_events == [begins]
+        for name in attributes_read(one, config.event_name)
+    ]
 
 
 def _answered(workflow: Any, asked: Any) -> Any:

@@ -1,12 +1,22 @@
 """Agents of pydantic-ai."""
 
+import dataclasses
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
+
 from runner.adapters.frameworks.approvals import ask, decide, elsewhere
 from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers
+from runner.bundles.arguments import given
+from runner.core.errors import BadCrew, BadInput
+from runner.core.field_errors import format_field_errors
+from runner.core.inputs import kind_of, typed
 from runner.journal.tool_uses import Use, record_uses
+
+DEPS = "deps"  #: the input that the agent's dependencies are made of
 
 
 class PydanticAI(AgentFramework):
@@ -25,13 +35,32 @@ class PydanticAI(AgentFramework):
         """An ``Agent``, or one that wraps it."""
         return isinstance(thing, import_module("pydantic_ai.agent").AbstractAgent)
 
+    def inputs(self, agent: Any) -> list[str]:
+        """``prompt``, and ``deps`` of an agent that declares some. Raises `BadCrew` where no input can be those, and
+        `BadInput` where that of the run cannot."""
+        kind = _deps_type(agent)
+        if kind is None:
+            return [PROMPT]
+        inputs = typed(given.get() or {}, self.input_kinds(agent))
+        if DEPS in inputs:
+            _deps(agent, inputs)
+        return [PROMPT, *([] if _fits(kind, None) else [DEPS])]
+
+    def input_kinds(self, agent: Any) -> dict[str, str]:
+        """What its ``deps`` are in JSON."""
+        kind = _deps_type(agent)
+        is_made = dataclasses.is_dataclass(kind) or (isinstance(kind, type) and issubclass(kind, BaseModel))
+        found = "object" if is_made else kind_of(kind)
+        return {DEPS: found} if found else {}
+
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
         """What its ``run`` gives as output."""
-        result = await agent.run(inputs[PROMPT])
+        deps = _deps(agent, inputs)
+        result = await agent.run(inputs[PROMPT], deps=deps)
         requests = self.loaded("pydantic_ai.tools", "DeferredToolRequests")
         while isinstance(result.output, requests):
             result = await agent.run(
-                message_history=result.all_messages(), deferred_tool_results=_decided(result.output)
+                message_history=result.all_messages(), deferred_tool_results=_decided(result.output), deps=deps
             )
         return as_output(result.output)
 
@@ -44,6 +73,37 @@ class PydanticAI(AgentFramework):
         record_uses(
             import_module("pydantic_ai.toolsets.function").FunctionToolset, "call_tool", _about, passing=passing
         )
+
+
+def _deps_type(agent: Any) -> Any:
+    """What its author says that its ``deps`` are; None for nothing."""
+    kind = getattr(agent, "deps_type", None)
+    return None if kind in (None, object, type(None)) else kind
+
+
+def _fits(kind: Any, value: object) -> bool:
+    try:
+        TypeAdapter(kind).validate_python(value)
+    except ValidationError:
+        return False
+    except PydanticUserError:  # it holds what no JSON is: a client, a connection
+        called = getattr(kind, "__name__", kind)
+        raise BadCrew(
+            f"the agent's deps are a {called}, which no input can be: name the function that runs it with them, as in "
+            "agent.py:main()"
+        ) from None
+    return True
+
+
+def _deps(agent: Any, inputs: Mapping[str, Any]) -> Any:
+    """Its ``deps``, of the input of that name. Raises `BadInput`."""
+    kind = _deps_type(agent)
+    if kind is None or DEPS not in inputs:
+        return None
+    try:
+        return TypeAdapter(kind).validate_python(inputs[DEPS])
+    except ValidationError as error:
+        raise BadInput(f"the input {DEPS!r}: {' '.join(format_field_errors(error).split())}") from None
 
 
 def _decided(requests: Any) -> Any:

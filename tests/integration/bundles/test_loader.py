@@ -254,7 +254,9 @@ class TestFindCrew:
             ("x = 3", "x", "crew.py:x is an int, not a crew"),
             ("def build(): return 3", "build", "crew.py:build returned an int, not a crew"),
             ("async def build(): return FakeCrew()", "build", "crew.py:build returned a coroutine, not a crew"),
-            ("def build(size): ...", "build", "crew.py:build cannot be called without arguments (missing"),
+            ("def build(x, /): ...", "build", "crew.py:build cannot be called without arguments (missing"),
+            ("def build(x, size): ...", "build", "crew.py:build takes x, size: give --input x=..."),
+            ("def build(size): return size", "build", "crew.py:build returned an int, not a crew"),
             (
                 "class Team:\n def __init__(self, x, /): ...\n def crew(self): ...",
                 "Team.crew",
