@@ -12,6 +12,7 @@ PAGES = [DOCS / "frameworks.md", *sorted((DOCS / "frameworks").glob("*.md"))]
 _TITLE = re.compile(r"# (.+)\n")
 _CODE = re.compile(r"^```python\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 _COMMAND = re.compile(r"^`?runner submit ([^`\n]+)", re.MULTILINE)
+_SHELL = re.compile(r"^```sh\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"# (\S+\.py)\n")
 
 
@@ -28,6 +29,14 @@ class Example:
 def code_blocks() -> list[str]:
     """All Python of the pages."""
     return [code for page in PAGES for code in _CODE.findall(page.read_text())]
+
+
+def commands(title: str) -> list[list[str]]:
+    """What a page, by its title, says to type of ``runner`` about a run that is there: the words of each."""
+    text = next(text for page in PAGES if (text := page.read_text()).startswith(f"# {title}\n"))
+    _, _, section = text.partition("## Look at")
+    block = _SHELL.search(section)
+    return [shlex.split(line, comments=True)[1:] for line in block[1].splitlines()] if block is not None else []
 
 
 def examples() -> Iterator[Example]:

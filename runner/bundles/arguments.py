@@ -67,7 +67,7 @@ def called(attr: str, value: Any) -> Program:
     except (TypeError, ValueError, NameError, AttributeError):  # a builtin, or a name for type checkers alone
         return Program(name)
     kinds = {one.name: kind for one in found if (kind := kind_of(hints.get(one.name)))}
-    takes = () if any(one.kind is one.VAR_KEYWORD for one in found) else tuple(one.name for one in found)
+    takes = None if any(one.kind is one.VAR_KEYWORD for one in found) else tuple(one.name for one in found)
     return Program(name, needs=tuple(needed(value)) if found else (), takes=takes, kinds=kinds)
 
 

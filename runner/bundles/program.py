@@ -12,7 +12,7 @@ class Program:
 
     ``do`` does it and gives what it returns; there is none where the file is only read. ``adapter`` is the name of the
     one that it was submitted with; "" where that is still to be found. ``needs``, ``takes`` and ``kinds`` are the
-    arguments of a function: those that it cannot be called without, all that it has (none where it has ``**others``),
+    arguments of a function: those that it cannot be called without, all that it has (None where it may have others),
     and what those are in JSON that are no text.
     """
 
@@ -20,7 +20,7 @@ class Program:
     do: Callable[[], object] | None = field(default=None, compare=False)
     adapter: str = field(default="", compare=False)
     needs: tuple[str, ...] = field(default=(), compare=False)
-    takes: tuple[str, ...] = field(default=(), compare=False)
+    takes: tuple[str, ...] | None = field(default=None, compare=False)
     kinds: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property

@@ -82,6 +82,16 @@ def _is_free(args: ast.arguments) -> bool:
     return len(args.posonlyargs + args.args) == len(args.defaults) and None not in args.kw_defaults
 
 
+def kicks_off(file: Path) -> bool:
+    """Whether such a block of a file, which is only parsed, kicks something off itself."""
+    body = _parsed(file)[1]
+    return any(
+        isinstance(one, ast.Attribute) and one.attr.startswith(("kickoff", "akickoff"))
+        for line in body
+        for one in ast.walk(line)
+    )
+
+
 def has_block(module: ModuleType) -> bool:
     """Whether the file has such a block."""
     return _code(module) is not None
@@ -122,7 +132,10 @@ def _code(module: ModuleType) -> CodeType | None:
 
 def _body(module: ModuleType) -> tuple[ast.Module, list[ast.stmt]]:
     """The file, and what stands in such blocks of it."""
-    file = Path(module.__file__ or "")
+    return _parsed(Path(module.__file__ or ""))
+
+
+def _parsed(file: Path) -> tuple[ast.Module, list[ast.stmt]]:
     tree = syntax.parse(file.read_bytes(), str(file)) if file.suffix == ".py" else ast.Module([], [])
     return tree, [line for one in tree.body if isinstance(one, ast.If) and is_guard(one.test) for line in one.body]
 

@@ -4,6 +4,7 @@ import textwrap
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 
 from rich.console import Group, RenderableType
 from rich.live import Live
@@ -16,14 +17,15 @@ from runner.providers.records import Event
 
 _MARK = {"running": "…", "done": "✓", "failed": "✗", "retry": "↻", "moved": "↷"}
 QUIET = 5.0, 60.0  #: seconds without a line until one says what runs; twice as long each time, up to the second
+SPENT_EVERY = 3.0  #: seconds between two looks at what was spent, for a terminal
 _WIDTH = 60  #: characters of a name; one that is taken from a description may be a page
 _COLOUR = {"running": "cyan", "done": "green", "failed": "red", "retry": "yellow", "moved": "yellow"}
 
 
 class Display:
-    """Shows events as they come. Use it in a ``with``."""
+    """Shows events as they come, and what ``spent`` says of the run meanwhile. Use it in a ``with``."""
 
-    def __init__(self, title: str, total: int | None) -> None:
+    def __init__(self, title: str, total: int | None, spent: Callable[[], str] = lambda: "") -> None:
         self._title = title
         self._total = total
         self._began = time.monotonic()
@@ -31,22 +33,23 @@ class Display:
         self._past: set[tuple[str, str]] = set()
         self._live = Live(self, console=err, refresh_per_second=8, transient=False) if err.is_terminal else None
         self._over, self._said_last = threading.Event(), time.monotonic()
-        self._teller = threading.Thread(target=self._tell, name="runner-display", daemon=True)
+        self._spent, self._last_spent = spent, ""
+        tell = self._tell if self._live is None else self._look
+        self._teller = threading.Thread(target=tell, name="runner-display", daemon=True)
 
     def __enter__(self) -> "Display":
         if self._live is not None:
             self._live.__enter__()
         else:
             self._line(self._title)
-            self._teller.start()
+        self._teller.start()
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._teller.join(1.0)  # it may wait for the store
         if self._live is not None:
             self._live.__exit__(None, None, None)
-        else:
-            self._over.set()
-            self._teller.join()
 
     def __call__(self, event: Event) -> None:
         """Take one event in."""
@@ -114,8 +117,14 @@ class Display:
                 continue
             running = [_short(task) for task, (state, *_) in list(self._rows.items()) if state == "running"]
             more = f" and {len(running) - 3} more" if len(running) > 3 else ""
-            self._line(f"running   {', '.join(running[:3])}{more}" if running else "waiting   no task is running")
+            spent = f": {text}" if (text := self._spent()) else ""
+            what = f"running   {', '.join(running[:3])}{more}" if running else "waiting   no task is running"
+            self._line(f"{what}{spent}")
             pause = min(pause * 2, most)
+
+    def _look(self) -> None:
+        while not self._over.wait(SPENT_EVERY):
+            self._last_spent = self._spent()
 
     def __rich__(self) -> RenderableType:
         table = Table.grid(padding=(0, 1))
@@ -142,7 +151,8 @@ class Display:
             (self._title, "bold"), (f"   {done}{of} {tasks}   {time.monotonic() - self._began:.0f} s", "dim")
         )
         more = [Text(f"  … and {len(finished)} done earlier", style="dim")] if finished else []
-        return Group(head, *more, table)
+        spent = [Text(f"  {self._last_spent}", style="dim")] if self._last_spent else []
+        return Group(head, *more, table, *spent)
 
 
 def _short(name: str) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from runner.cli.stdio import counted
 from runner.core.ledger import costs
 from runner.core.prices import cost_in_a_cell, cost_in_words
 
@@ -26,6 +27,14 @@ def format_ledger(ledger: Mapping[str, Any]) -> str:
         shown_tools = [f"{tools[kind]} {word}{_by_tool(by_tool, kind)}" for kind, word in words.items() if tools[kind]]
         parts.append(f"tools: {', '.join(shown_tools)}")
     return "".join(f"; {part}" for part in parts)
+
+
+def format_progress(ledger: Mapping[str, Any]) -> str:
+    """The same of a run in progress, with how many calls of models there were; "" for nothing yet."""
+    calls = sum(line["calls"] for line in ledger["by"])
+    return (
+        f"{counted(calls, 'model call')}{format_ledger(ledger)}" if calls else format_ledger(ledger).removeprefix("; ")
+    )
 
 
 def _by_tool(by_tool: Mapping[str, Mapping[str, int]], kind: str) -> str:

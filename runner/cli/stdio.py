@@ -100,17 +100,16 @@ def only(clean: bool) -> Iterator[Callable[[str], None]]:
         os.close(saved)
 
 
-READING_AFTER = 0.5  #: seconds: most crew files are read before that
+READING_AFTER = 0.5, 2.0  #: seconds until it is said, in a terminal and elsewhere: most crew files are read before that
 
 
 @contextlib.contextmanager
-def reading(file: Path, *, shown: bool) -> Iterator[None]:
-    """Say in a terminal that the file is being read, where that takes a while. What is said goes when it is."""
-    if not (shown and err.is_terminal):
-        yield
-        return
-    status = err.status(Text(f"reading {_near(file)} ..."))
-    timer = threading.Timer(READING_AFTER, status.start)
+def reading(file: Path) -> Iterator[None]:
+    """Say that the file is being read, where that takes a while: in a terminal until it is, elsewhere in a line."""
+    text = f"reading {_near(file)} ..."
+    status = err.status(Text(text))
+    at_once, later = READING_AFTER
+    timer = threading.Timer(*((at_once, status.start) if err.is_terminal else (later, say, (text,))))
     timer.daemon = True
     timer.start()
     try:

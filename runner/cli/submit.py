@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from runner.client import Client, RunHandle, RunResult
 from runner.client.batch import AT_ONCE
 from runner.client.files import write_files
 from runner.client.submission import KEEP, Prepared, prepare
-from runner.core.errors import BadInput, Exit, LeadsOutside, MissingDependency, UsageError
+from runner.core.errors import BadInput, Exit, LeadsOutside, MissingDependency, RunnerError, UsageError
 from runner.core.plain_text import json_text
 from runner.core.settings import LONGEST
 from runner.engine.adapters import untested
@@ -109,12 +110,13 @@ def submit(
         inputs = options.read_inputs(pairs, inputs_file)
         file = parse_target(target).file
         _take_environment(file)
-        shown = reading(file, shown=not as_json)
         source = stack.enter_context(batches.opened(each)) if each is not None else None
         given = inputs if source is None else batches.first(source, str(each), inputs)
-        prepared = prepare(target, limit=bundle_limit, inputs=given, alone=True, meanwhile=shown, own=own)
+        prepared = prepare(target, limit=bundle_limit, inputs=given, alone=True, meanwhile=reading(file), own=own)
         if line := untested(prepared.adapter):
             say(line)
+        if prepared.is_script:
+            say(f"{file.name} is run as Python runs it; --input prompt=... asks an agent at its top level instead")
         if dry_run:
             packing.show(prepared.packed, prepared.plan.crew, as_json, write)
             return 0
@@ -202,7 +204,8 @@ def follow(
 ) -> int:
     """Show a run until it is over, then hand over what it came to. Returns the exit code."""
     try:
-        with Display("  ".join(filter(None, (crew, handle.id, handle.branch))), total) as display:
+        title = "  ".join(filter(None, (crew, handle.id, handle.branch)))
+        with Display(title, total, partial(_spent, handle)) as display:
             _hint_without_worker(handle, display)
             result = handle.wait(timeout, on_event=display)
     except KeyboardInterrupt:
@@ -212,6 +215,14 @@ def follow(
         say(f"error: {error}; the run continues: runner wait {handle.words}")
         return STILL_RUNNING
     return deliver(handle, result, as_json, write)
+
+
+def _spent(handle: RunHandle) -> str:
+    """What the run has come to so far, in words; "" of one that is gone: what follows the run says that."""
+    try:
+        return spending.format_progress(handle.ledger())
+    except RunnerError:
+        return ""
 
 
 def deliver(handle: RunHandle, result: RunResult, as_json: bool, write: Any) -> int:

@@ -6,11 +6,12 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from runner.client.handle import Pace, Read, RunHandle, RunResult, result_of
-from runner.client.submission import KEEP, Prepared, run_fields
+from runner.client.submission import KEEP, Prepared, prepare, run_fields
 from runner.core.errors import Conflict, NotFound
 from runner.core.inputs import stored
 from runner.core.states import RunStatus
@@ -96,6 +97,16 @@ class Batch:
     def _patient(self, call: Callable[[], T]) -> T:
         found: T = self._client.patient(call, RunHandle(self._client, next(iter(self._active))))
         return found
+
+
+def by_first(target: str | Path | Prepared, inputs: Iterable[Mapping[str, Any]]) -> tuple[Prepared, Iterable[Numbered]]:
+    """The crew as the first of ``inputs`` has it, and all of these, with their numbers: what a file runs, and which
+    crew its classes make, can depend on them."""
+    left = iter(inputs)
+    first = list(islice(left, 1))
+    if not isinstance(target, Prepared):
+        target = prepare(str(target), inputs=first[0] if first else None)
+    return target, enumerate(chain(first, left), 1)
 
 
 def new_runs(prepared: Prepared, inputs: Iterable[Numbered], batch: str) -> Iterator[NewRun]:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeVar
 from runner.bundles import bundle
 from runner.bundles.target import parse_target
 from runner.client import comparing, flow_position, forking, local_worker
-from runner.client.batch import AT_ONCE, Batch, Numbered, batch_id_for, new_runs, resumption, submission
+from runner.client.batch import AT_ONCE, Batch, Numbered, batch_id_for, by_first, new_runs, resumption, submission
 from runner.client.forking import Edit
 from runner.client.handle import RunHandle, RunResult
 from runner.client.store import Store, named_urls, open_store
@@ -145,9 +145,9 @@ class Client:
         Returns a `Batch`: iterate over it, which takes inputs as it goes, and gives ``(number, result)`` for each run
         that is over. With the ``id`` and inputs of a batch from before, that continues: no input is submitted twice.
         """
-        prepared = target if isinstance(target, Prepared) else prepare(str(target))
+        prepared, numbered = by_first(target, inputs)
         batch = batch_id_for(id if id is not None else secrets.token_hex(8))
-        return self.submit_batch(prepared, enumerate(inputs, 1), batch, at_once, **options)
+        return self.submit_batch(prepared, numbered, batch, at_once, **options)
 
     def submit_batch(self, prepared: Prepared, inputs: Iterable[Numbered], id: str, at_once: int, **how: Any) -> Batch:
         """The same of inputs with their numbers, and of a batch that has an id."""

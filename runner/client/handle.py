@@ -210,6 +210,12 @@ class RunHandle:
         result: RunResult = self.client.patient(lambda: result_of(self.client.store.runs, self.id, self.branch), self)
         return result
 
+    def ledger(self) -> dict[str, Any]:
+        """Return the account of the run so far, of all its branches: steps, tokens, cost (docs/concepts.md)."""
+        runs = self.client.store.runs
+        found: dict[str, Any] = self.client.patient(lambda: ledger_of(runs, runs.get(self.id)), self)
+        return found
+
     def files(self) -> list[OutputFile]:
         """Return the ``output_file`` of each task that is done; of two with one path, the later."""
         runs = self.client.store.runs

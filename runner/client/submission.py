@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from runner.bundles import bundle, signing
+from runner.bundles import bundle, script, signing
 from runner.bundles.bundle import Bundle
 from runner.bundles.program import CALL
 from runner.bundles.script import example_call
@@ -64,8 +64,8 @@ class Prepared:
     """Those of its own file that are not JSON, and why not: others must be given."""
     kinds: dict[str, str]
     """What inputs are in JSON that are no text."""
-    names: list[str]
-    """Those of all inputs that it takes; empty where it may take others, too."""
+    names: list[str] | None
+    """Those of all inputs that it takes; None where it may take others, too."""
     triggers: dict[str, str]
     """What the store calls events that are to trigger checkpoints, where it calls them otherwise."""
     environment: str
@@ -80,9 +80,9 @@ class Prepared:
 
     def refuse_missing(self, inputs: Mapping[str, Any]) -> None:
         """Raise `BadInput` if it needs an input that is not there."""
-        is_agent = self._what == "agent"
-        instead = f"; or name the function that runs it, as in {example_call(self.target.file)}" if is_agent else ""
-        refuse_missing(self.plan.inputs, inputs, self._what, instead, {*self.inputs, *self.names}, self.kinds)
+        if not self.plan.inputs <= inputs.keys():
+            known = {*self.inputs, *(self.names or ())}
+            refuse_missing(self.plan.inputs, inputs, self._what, self._instead(), known, self.kinds)
 
     def given(self, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
         """These inputs, each as the code declares it, and those of the file that are not among them.
@@ -92,12 +92,29 @@ class Prepared:
         for name, why in self.unfit.items():
             if name not in (inputs or {}):
                 raise BadInput(why)
-        refuse_unknown(self.names, inputs or {}, self._what)
+        agent = f": name the agent that is to have it, as in {self.target.file.name}:agent" if self.is_script else ""
+        refuse_unknown(self.names, inputs or {}, self._what, agent)
         return {**self.inputs, **typed(inputs or {}, self.kinds)}
+
+    def _instead(self) -> str:
+        """What else could be run, that needs no inputs of its caller."""
+        file = self.target.file
+        if self._what == "agent":
+            return f"; or name the function that runs it, as in {example_call(file)}"
+        if self._what == "crew" and self.attr != script.NAME and script.kicks_off(file):
+            return f"; or name what the file does as a script, which has them: {file.name}:{script.NAME}"
+        return ""
 
     @property
     def _what(self) -> str:
-        return "function" if self.attr.endswith(CALL) else self.word
+        if not self.attr.endswith(CALL):
+            return self.word
+        return "script" if self.attr == f"{script.NAME}{CALL}" else "function"
+
+    @property
+    def is_script(self) -> bool:
+        """Whether it is all that a file does as a script, where its agents are run, and nothing was named."""
+        return self._what == "script" and self.names is not None and self.target.attr is None
 
 
 def run_id_for(id: str) -> str:

@@ -159,9 +159,14 @@ def _what(name: str, kinds: Mapping[str, str]) -> str:
     return f" ({KINDS[kinds[name]][0]})" if name in kinds else ""
 
 
-def refuse_unknown(names: Sequence[str], inputs: Mapping[str, Any], what: str) -> None:
-    """Raise `BadInput` for one of another name, where ``what`` it is takes inputs of these ``names`` alone."""
-    if names and (unknown := [name for name in inputs if name not in names]):
+def refuse_unknown(names: Sequence[str] | None, inputs: Mapping[str, Any], what: str, instead: str = "") -> None:
+    """Raise `BadInput` for one of another name, where ``what`` it is takes inputs of these ``names`` alone, or none.
+
+    None is for what may take others. ``instead`` is said where it takes none.
+    """
+    if names is not None and (unknown := [name for name in inputs if name not in names]):
+        if not names:
+            raise BadInput(f"the {what} takes no inputs, and {unknown[0]!r} is given{instead}")
         raise BadInput(
             f"the {what} has no input {unknown[0]!r}{_near(unknown[0], names)}; it has {', '.join(map(repr, names))}"
         )

@@ -95,9 +95,9 @@ class NativeAdapter:
         """A crew's inputs are texts, where nothing else is given."""
         return {}
 
-    def input_names(self, crew: Crew) -> list[str]:  # noqa: ARG002 - the port's names
+    def input_names(self, crew: Crew) -> list[str] | None:  # noqa: ARG002 - the port's names
         """What its callables look up, no text names."""
-        return []
+        return None
 
     def output_files(self, crew: Crew) -> dict[str, str]:
         """The ``output_file`` of each task that has one."""

@@ -9,7 +9,7 @@ from runner.core.plan import Plan
 from runner.core.plan.expansion import Expand
 from runner.engine.work import Work
 from runner.events.base import BaseEvent
-from runner.providers.config import CheckpointConfig
+from runner.providers.config import CheckpointConfig, resolve
 
 
 class Adapter(Protocol):
@@ -30,8 +30,8 @@ class Adapter(Protocol):
         """The crew's plan; ``name`` is for a crew that has none. Raises `BadCrew`."""
 
     def checkpoints(self, crew: Any) -> CheckpointConfig | None:  # noqa: ARG002 - the port's names
-        """When the crew wants checkpoints on the fleet; None for never."""
-        return None
+        """When the crew wants checkpoints on the fleet; None for never. By default after each task."""
+        return resolve(None)
 
     def perform(self, crew: Any, work: Work) -> str:
         """Do one task and return its output as it is to be stored (see `runner.core.output.dump`)."""
@@ -52,9 +52,9 @@ class Adapter(Protocol):
         """Which inputs are no text, as the code declares them, each with what it is in JSON (`core.inputs.KINDS`)."""
         return {}
 
-    def input_names(self, crew: Any) -> list[str]:  # noqa: ARG002 - the port's names
-        """The names of all inputs that the code takes, where it says; empty where it may take others, too."""
-        return []
+    def input_names(self, crew: Any) -> list[str] | None:  # noqa: ARG002 - the port's names
+        """The names of all inputs that the code takes, where it says; None where it may take others, too."""
+        return None
 
     def output_files(self, crew: Any) -> dict[str, str]:  # noqa: ARG002 - the port's names
         """The files that tasks want their output in, by task."""

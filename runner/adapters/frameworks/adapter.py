@@ -36,7 +36,7 @@ class AgentAdapter(Adapter):
 
     def plan(self, crew: Any, name: str) -> Plan:
         """One task, which needs the inputs that the agent does, and takes what its framework says."""
-        return replace(NATIVE.plan(self._crew(crew), name), takes=tuple(self.input_names(crew)))
+        return replace(NATIVE.plan(self._crew(crew), name), takes=tuple(self.input_names(crew) or ()))
 
     def perform(self, crew: Any, work: Work) -> str:
         """Run the agent."""
@@ -46,9 +46,9 @@ class AgentAdapter(Adapter):
         """What the framework says of the agent's."""
         return self._framework.input_kinds(crew)
 
-    def input_names(self, crew: Any) -> list[str]:
+    def input_names(self, crew: Any) -> list[str] | None:
         """What the framework says of the agent's."""
-        return self._framework.input_names(crew)
+        return self._framework.input_names(crew) or None
 
     def source(self, crew: Any, key: str) -> object:
         """The task."""

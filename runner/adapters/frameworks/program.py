@@ -30,15 +30,15 @@ class ProgramAdapter(Adapter):
     def plan(self, crew: Program, name: str) -> Plan:
         """One task, called as the function is."""
         key = "main" if crew.name == script.NAME else crew.name
-        return Plan(crew=name, tasks=(PlannedTask(key),), inputs=frozenset(crew.needs), takes=crew.takes)
+        return Plan(crew=name, tasks=(PlannedTask(key),), inputs=frozenset(crew.needs), takes=crew.takes or ())
 
     def input_kinds(self, crew: Program) -> dict[str, str]:
         """As the function annotates its arguments."""
         return dict(crew.kinds)
 
-    def input_names(self, crew: Program) -> list[str]:
-        """The arguments of the function."""
-        return list(crew.takes)
+    def input_names(self, crew: Program) -> list[str] | None:
+        """The arguments of the function. A script has none: it reads no inputs."""
+        return [] if crew.name == script.NAME else None if crew.takes is None else list(crew.takes)
 
     def perform(self, crew: Program, work: Work) -> str:
         """Do all of it. Its output is what it returns; of one that returns nothing, what it printed."""

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from runner.cli import display as displays
-from runner.cli import stdio
+from runner.cli import spending, stdio
 from runner.cli.display import Display
 from runner.providers.records import Event
 from runner.testing import eventually
@@ -57,15 +57,58 @@ def test_where_nothing_happens_for_long_a_line_says_what_runs(monkeypatch: pytes
         eventually(lambda: "running   task 1, task 2, task 3 and 1 more" in said)
 
 
-@pytest.mark.parametrize(("is_terminal", "shown"), [(True, True), (True, False), (False, True)])
-def test_a_terminal_shows_that_a_file_is_read_which_takes_a_while(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_terminal: bool, shown: bool
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_it_is_said_that_a_file_is_read_which_takes_a_while(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_terminal: bool
 ) -> None:
-    screen = io.StringIO()
+    screen, lines = io.StringIO(), list[str]()
     monkeypatch.setattr(stdio, "err", Console(file=screen, force_terminal=is_terminal, width=60))
-    monkeypatch.setattr(stdio, "READING_AFTER", 0.0)
+    monkeypatch.setattr(stdio, "say", lines.append)
     monkeypatch.chdir(tmp_path)
-    with stdio.reading(tmp_path / "sub" / "crew.py", shown=shown):
-        if is_terminal and shown:
-            eventually(lambda: "reading sub/crew.py ..." in screen.getvalue())
-    assert bool(screen.getvalue()) == (is_terminal and shown)
+    file, words = tmp_path / "sub" / "crew.py", "reading sub/crew.py ..."
+    monkeypatch.setattr(stdio, "READING_AFTER", (0.0, 0.0))
+    with stdio.reading(file):
+        eventually(lambda: (words in screen.getvalue()) is is_terminal and lines == [words] * (not is_terminal))
+    monkeypatch.setattr(stdio, "READING_AFTER", (3600.0, 3600.0))
+    lines.clear()
+    screen.truncate(0)
+    with stdio.reading(file):
+        pass
+    assert (lines, words in screen.getvalue()) == ([], False)
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_an_agent_at_work_shows_what_it_came_to_so_far(monkeypatch: pytest.MonkeyPatch, is_terminal: bool) -> None:
+    """As one that loops: nothing begins or ends but its calls."""
+    screen, lines = io.StringIO(), list[str]()
+    monkeypatch.setattr(displays, "err", Console(file=screen, force_terminal=is_terminal, width=80))
+    monkeypatch.setattr(displays, "say", lambda text: lines.append(text[10:]))
+    monkeypatch.setattr(displays, "QUIET", (0.01, 0.02))
+    monkeypatch.setattr(displays, "SPENT_EVERY", 0.01)
+    calls = 0
+
+    def spent() -> str:
+        nonlocal calls
+        calls += 1
+        return f"{calls} model calls"
+
+    with Display("agent", 1, spent) as display:
+        display(Event("1-0", 1, "task_started", {"task": "agent"}))
+        if is_terminal:
+            eventually(lambda: "3 model calls" in screen.getvalue() or "9 model calls" in screen.getvalue())
+        else:
+            eventually(lambda: any(line.startswith("running   agent: ") for line in lines))
+    looked = calls
+    assert "model calls" in (screen.getvalue() if is_terminal else lines[-1])
+    assert calls == looked  # it looks no more
+
+
+def test_what_a_run_came_to_so_far_is_calls_tools_tokens_and_cost() -> None:
+    nothing = {
+        **dict.fromkeys(("prompt_tokens", "completion_tokens", "cached_tokens"), 0),
+        **{"tools": {"paid": 0, "replayed": 0, "in_doubt": 0}, "by": [], "cost": None, "unpriced": {}},
+    }
+    assert spending.format_progress(nothing) == ""
+    some = nothing | {"by": [{"calls": 12}], "prompt_tokens": 8000, "cost": 0.25, "currency": "USD"}
+    some["tools"] = {"paid": 5, "replayed": 0, "in_doubt": 0}
+    assert spending.format_progress(some) == "12 model calls; 8,000 tokens; cost $0.250; tools: 5 used"

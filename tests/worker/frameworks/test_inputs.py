@@ -11,7 +11,10 @@ from pydantic import BaseModel
 
 from runner.adapters.frameworks.langgraph import FRAMEWORK as LANGGRAPH
 from runner.bundles.arguments import Given, given
+from runner.cli import batch as batches
 from runner.client import Client
+from runner.client.batch import by_first
+from runner.client.submission import prepare
 from runner.core.errors import BadCrew, BadInput
 
 from .test_finding import found
@@ -156,6 +159,68 @@ def test_a_function_takes_the_inputs_of_its_arguments_names(fleet: Any, client: 
     run = client.submit(tmp_path / "graph.py", {"topic": "ow", "tries": "2"})
     assert function.wait(150).result == "owow"
     assert '"answer": "owow"' in str(run.wait(150).result)
+    # And each leaves a checkpoint, from which it is forked with other inputs, and compared
+    for one in (function, run):
+        [kept] = client.checkpoints(one.id)
+        assert client.resume(one.id, checkpoint=kept.id).result().status == "completed"
+        again = one.fork(checkpoint=kept.id, inputs={"topic": "be"})
+        assert "bebe" in str(again.wait(150).result)
+        assert client.diff(one.id, "main", str(again.branch)).to_dict()["inputs"]
+
+
+SCRIPT = (
+    "from pydantic_ai import Agent\n\nagent = Agent('test')\n\nif __name__ == '__main__':\n    agent.run_sync('Dig.')\n"
+)
+CREW = """
+from runner import Crew, Task
+
+crew = Crew(tasks=[Task(name="write", description="Write about {topic}", run=lambda ctx: ctx.inputs["topic"])])
+
+if __name__ == "__main__":
+    print(crew.kickoff(inputs={"topic": "owls"}).raw)
+"""
+TEAM = """
+from runner import Crew, Task
+
+class Team:
+    def __init__(self, topic):
+        self.topic = topic
+
+    def crew(self):
+        return Crew(name=self.topic, tasks=[Task(name="write", run=lambda ctx: self.topic)])
+"""
+
+
+def test_a_script_takes_no_inputs_whichever_line_of_many_has_them(tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text(SCRIPT)
+    prepared = prepare(str(tmp_path / "agent.py"), inputs={})
+    assert prepared.is_script
+    with pytest.raises(BadInput, match=r"^the script takes no inputs, and 'prompt' is given: name the agent that is"):
+        prepared.given({"prompt": "Dig."})
+    (tmp_path / "lines").write_text('{}\n{"prompt": "Dig."}\n')
+    with (
+        batches.opened(str(tmp_path / "lines")) as source,
+        pytest.raises(BadInput, match=r"^--each lines, line 2: the script takes no inputs, and 'prompt' is given:"),
+    ):
+        batches.check(source, "lines", {}, prepared)
+    assert not prepare(str(tmp_path / "agent.py"), inputs={"prompt": "Dig."}).is_script
+
+
+def test_where_only_a_script_has_a_crews_inputs_it_is_named(tmp_path: Path) -> None:
+    (tmp_path / "team.py").write_text(CREW)
+    prepared = prepare(str(tmp_path / "team.py"))
+    with pytest.raises(BadInput, match=r"; or name what the file does as a script, which has them: team.py:__main__"):
+        prepared.refuse_missing({})
+    named = prepare(f"{tmp_path / 'team.py'}:__main__")
+    named.refuse_missing(named.given({}))
+
+
+def test_a_file_is_read_by_the_first_of_many_inputs_in_python_too(tmp_path: Path) -> None:
+    (tmp_path / "team.py").write_text(TEAM)
+    prepared, numbered = by_first(tmp_path / "team.py:Team", iter([{"topic": "owls"}, {"topic": "bees"}]))
+    assert prepared.plan.crew == "owls"
+    assert list(numbered) == [(1, {"topic": "owls"}), (2, {"topic": "bees"})]
+    assert list(by_first(prepared, iter(()))[1]) == []
 
 
 def test_deps_that_no_input_can_be_are_said_so(tmp_path: Path) -> None:

@@ -81,6 +81,10 @@ def test_an_example_is_done_as_its_page_says(title: str, page: Any, fleet: Any, 
         told = json.loads(done.stdout)
         assert told["result"].startswith("I say: "), told
         assert told["ledger"]["paid"] == models.paid == 1 + ("get_weather" in example.code or "trains" in example.code)
+        # And what the page says of looking at it, forking and resuming it can be typed
+        for words in page.commands(title):
+            done = fleet.runner(*[told["run_id"] if word == "RUN" else word for word in words], cwd=tmp_path, **there)
+            assert done.returncode == 0, (words, done.stderr)
 
 
 def test_the_durable_function_of_the_page_is_one(page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
