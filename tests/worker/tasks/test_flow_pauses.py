@@ -137,7 +137,7 @@ def test_a_fork_edits_what_a_person_chose_or_what_they_said_it_of(fleet: Any, cl
 
     bad = fleet.runner("fork", handle.id, "--edit", "draft=a better draft")
     assert bad.returncode == 2
-    assert bad.stderr.splitlines()[0].endswith("'a better draft' is none of send, keep: edit it to one of them")
+    assert bad.stderr.splitlines()[0].endswith("'a better draft' is not one of send, keep: edit it to one of them")
 
     other = client.fork(handle.id, edits={"draft": "Keep"})
     found = other.wait(60)
