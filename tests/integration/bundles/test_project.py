@@ -53,7 +53,7 @@ def test_a_crew_in_another_repository_is_by_itself(tmp_path: Path) -> None:
         ("flow", "", [], "the flow of the project my-team is looked for in src/my_team/main.py: no such file in "),
         ("crew", "", ["src/a/crew.py", "src/b/crew.py"], "may be in src/a/crew.py, src/b/crew.py: name the file"),
         ("flow", 'definition = "src/x/flow.yaml"', [], "a flow that is written as YAML does not run on the fleet"),
-        ("crew", 'definition = "team.jsonc"', ["team.jsonc"], "a crew written as data is named crew.jsonc or"),
+        ("crew", 'definition = "team.jsonc"', ["team.jsonc"], "a crew in JSON is named crew.jsonc or"),
     ],
 )
 def test_a_project_without_its_crew_is_refused(

@@ -228,7 +228,7 @@ def test_agents_without_a_model_that_can_be_called_are_refused_before_anything_s
             crew.kickoff()
     with pytest.raises(BadCrew, match="task 'a' has neither run= nor agent=: give it one of them"):
         Crew(tasks=[Task(name="a")]).kickoff()
-    with pytest.raises(BadCrew, match="task 'a': 5 is no tool"):
+    with pytest.raises(BadCrew, match="task 'a': 5 is not a tool"):
         Crew(tasks=[Task(name="a", agent=agent(), tools=[5])]).kickoff()
 
 

@@ -23,7 +23,7 @@ def test_the_defaults():
     assert CheckpointConfig(trigger_all=True, on_events=["SIGTERM"]).on_events == ["SIGTERM", "*"]
     assert CheckpointConfig(trigger_all=False).on_events == ["task_completed"]
     for wrong in ({"trigger_all": "yes"}, {"trigger_all": False, "on_events": ["*"]}):
-        with pytest.raises(ValidationError, match=r'trigger_all is whether "\*" is among on_events, and cannot be '):
+        with pytest.raises(ValidationError, match=r'trigger_all says whether "\*" is among on_events, and cannot be '):
             CheckpointConfig(**wrong)
     assert CheckpointConfig(on_events=["task_failed", "task_failed"]).trigger_events == {"task_failed"}
 
