@@ -43,7 +43,7 @@ def as_tool(thing: Any) -> BaseTool:
         except ValueError as error:
             raise BadCrew(str(error)) from None
     raise BadCrew(
-        f"{thing!r:.60}is not a tool: give a function with @tool, or a subclass of runner.agents.tools.BaseTool"
+        f"{thing!r:.60} is not a tool: give a function with @tool, or a subclass of runner.agents.tools.BaseTool"
     )
 
 

@@ -144,7 +144,7 @@ def test_what_people_give_as_tools():
     assert list(tools) == ["search", "plain", "foreign"]
     assert isinstance(tools["foreign"], Tool)
     assert (tools["plain"].run(a=1), tools["foreign"].run(number=3)) == (2, 3)
-    with pytest.raises(BadCrew, match="5is not a tool: give a function with @tool"):
+    with pytest.raises(BadCrew, match="5 is not a tool: give a function with @tool"):
         as_tool(5)
     with pytest.raises(BadCrew, match="two tools are called 'search'"):
         as_tools([search, tool("Search")(plain)])
