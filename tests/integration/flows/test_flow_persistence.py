@@ -175,5 +175,5 @@ def test_a_flow_is_gone_on_with_where_methods_were_said_to_be_done(tmp_path, mon
     again.kickoff()
     assert Letter.done == ["send"]
     flow.completed_methods = {"sent"}
-    with pytest.raises(BadFlow, match=r"flow Letter has no method 'sent'; there are: begin, choose"):
+    with pytest.raises(BadFlow, match=r"flow Letter has no method 'sent'; it has: begin, choose"):
         flow.kickoff()
