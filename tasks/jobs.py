@@ -143,9 +143,9 @@ class Process:
         self.begin_slice("")
         while True:
             self.do(job)
-            if (message := self.next()) is None:
+            if (following := self.next()) is None:
                 return
-            job = Job(*message.arguments.values())
+            job, _ = following
 
     def prepare(self) -> None:
         """Have made what else the first job would make: to a task that is handed over, a tenth of a second is long."""
@@ -155,23 +155,28 @@ class Process:
         """A message came, from this queue: for the time slice its process takes by itself what waits there."""
         kept = self._kept()
         kept.slice = (queue if self._own_broker else "", time.monotonic() + self.settings.time_slice)
-        self.may_take(True)
+        self._may_take(kept, True)
 
-    def may_take(self, may: bool) -> None:
-        """Whether its next commit may take what waits in its queue: within the time slice."""
-        kept = self._kept()
+    def _may_take(self, kept: Any, may: bool) -> None:
         queue, ends = kept.slice
         retires = self._on_main_thread and pool.retires()
         kept.queue = queue if may and not retires and time.monotonic() < ends else ""
 
-    def next(self) -> Message | None:
-        """What this process continues with: what its last commit claimed, else the oldest message of its queue."""
+    def next(self, may_take: bool | None = None) -> tuple[Job, Message] | None:
+        """What this process continues with: what its last commit claimed, else the oldest message of its queue.
+
+        ``may_take``: whether the commit after it may take what waits in that queue: within the time slice; None leaves
+        that as it is.
+        """
         kept = self._kept()
+        if may_take is not None:
+            self._may_take(kept, may_take)
         executor: JobExecutor | None = getattr(kept, "executor", None)
         if executor is not None and (claim := executor.next) is not None:
-            return message_of(claim.job, claim.crew)
-        queue = kept.queue
-        return self._store().take(queue) if queue and not self.stops.draining else None
+            return claim.job, message_of(claim.job, claim.crew)
+        if not kept.queue or self.stops.draining or (message := self._store().take(kept.queue)) is None:
+            return None
+        return Job(*message.arguments.values()), message
 
     def _store(self) -> RedisStore:
         """One for each thread: a line is for one caller at a time, unless it is there for many."""
@@ -315,9 +320,9 @@ def _trace_all(trace: Callable[..., Any], uuid: str, args: Any, kwargs: Any, req
         here.begin_slice((request.get("delivery_info") or {}).get("routing_key") or "")
         ended = trace(uuid, args, kwargs, request)
         while True:
-            here.may_take(ended.info is None)
-            if (message := here.next()) is None:
+            if (following := here.next(may_take=ended.info is None)) is None:
                 return ended
+            _, message = following
             if request.get(WATCHED):
                 shown = argument_text(**message.arguments)
                 here.tell(uuid, ended.runtime, message.id, message.name, shown)
@@ -372,12 +377,11 @@ def job(run: str, branch: str, task: str, attempt: int) -> None:
         return
     _report(here.do(first), run)
     while request is not None and not _is_heard(request):
-        here.may_take(True)
-        if (message := here.next()) is None:
+        if (following := here.next(may_take=True)) is None:
             break
+        one, message = following
         request.update(_about(message))
-        run, branch, task, attempt = message.arguments.values()
-        _report(here.do(Job(run, branch, task, attempt)), run)
+        _report(here.do(one), one.run_id)
 
 
 def _report(outcome: Decision | Refusal | None, run: str) -> None:

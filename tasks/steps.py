@@ -14,7 +14,7 @@ from celery.signals import after_setup_logger, after_setup_task_logger, worker_p
 from celery.utils.log import ColorFormatter
 from celery.worker import state
 
-from runner.core.redaction import redact_handlers
+from runner.core.redaction import LineHandler, redact_handlers
 from runner.core.settings import WorkerSettings, setting, worker_labels
 from runner.providers.redis.connection import connect
 from runner.providers.redis.protocol import READS, name_of
@@ -119,10 +119,15 @@ def make_supervisor(name: str) -> Supervisor:
 @after_setup_logger.connect
 @after_setup_task_logger.connect
 def _mask_secrets(logger: logging.Logger, **_: Any) -> None:
-    for handler in logger.handlers:
+    """And what formats and writes a line does the same as before in fewer calls: there are two lines for each task."""
+    for number, handler in enumerate(logger.handlers):
         usual: Any = handler.formatter
         if type(usual) is ColorFormatter and not usual.use_color:
-            handler.setFormatter(logging.Formatter(usual._fmt))  # which does the same in fewer calls
+            handler.setFormatter(logging.Formatter(usual._fmt))
+        if type(handler) is logging.StreamHandler:
+            logger.handlers[number] = lines = LineHandler(handler.stream)
+            lines.setFormatter(handler.formatter)
+            lines.setLevel(handler.level)
     redact_handlers(logger)
 
 

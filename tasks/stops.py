@@ -10,8 +10,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from types import FrameType
 
@@ -36,13 +35,48 @@ AGAIN = 0.02  #: seconds until a task is looked at again that was where a stop w
 STILL_JOINING = 0.2  #: seconds until one is that was stopped, and may wait for threads that do not notice it
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class _InFlight:
-    cancel_scope: CancelScope
-    claim: Claim
-    section: waiting.Section
-    waited: float  # in the process, until then, for the store; where there is a timeout
-    began: float = field(default_factory=time.monotonic)
+    """A task to which stops come while in this context. (A generator would cost too much.)"""
+
+    __slots__ = ("_stops", "_timeout", "_timer", "began", "cancel_scope", "claim", "section", "waited")
+
+    def __init__(self, stops: "TaskStops", cancel_scope: CancelScope, claim: Claim, timeout: float | None) -> None:
+        self._stops, self._timeout, self.cancel_scope, self.claim = stops, timeout, cancel_scope, claim
+        waiter = waiting.here() if waiting.shared else None
+        may = partial(stops.may_break_in, cancel_scope)
+        self.section = InterruptibleSection(may) if waiter is None else waiter.section(may)
+        self.waited = outage.seconds if timeout else 0.0  # in the process, until then, for the store
+        self.began = time.monotonic()
+        self._timer: waiting.Timer | None = None
+
+    def __enter__(self) -> None:
+        try:
+            try:
+                self._timer = self._stops.begun(self, self._timeout)
+            except BaseException:
+                self._landed()
+                raise
+        except Stop:
+            self._landed()  # it may have come in the midst of that
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            self._landed()
+            if kind is None or not issubclass(kind, Stop):
+                return
+        except Stop:
+            self._landed()
+            raise
+        self._landed()  # the same
+
+    def _landed(self) -> None:
+        """Whatever the next task in this thread is, no stop of this one reaches it."""
+        self.section.over()
+        self._stops.ended(self)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None  # which refers to this: no collector is needed
 
 
 class TaskStops:
@@ -83,37 +117,24 @@ class TaskStops:
         if self._on_main_thread and _is_main(threading.get_ident()):  # billiard sets its own after the child's start
             signal.signal(signal.SIGTERM, self._terminated)
 
-    @contextlib.contextmanager
-    def watching(self, cancel_scope: CancelScope, claim: Claim, timeout: float | None) -> Iterator[None]:
+    def watching(self, cancel_scope: CancelScope, claim: Claim, timeout: float | None) -> _InFlight:
         """Stops reach this task while in the context."""
-        waiter = waiting.here() if waiting.shared else None
-        may = partial(self._may_break_in, cancel_scope)
-        section = InterruptibleSection(may) if waiter is None else waiter.section(may)
-        task = _InFlight(cancel_scope, claim, section, outage.seconds if timeout else 0.0)
-        timer: waiting.Timer | None = None
-        try:
-            try:
-                self._flying[task.section] = task
-                if self._draining:
-                    cancel_scope.ask(Interrupted("the worker is draining"))
-                    cancel_scope.check()
-                if timeout:
-                    timer = (_later if waiter is None else waiter.later)(
-                        timeout, partial(self._time_out, task, timeout)
-                    )
-                yield
-            finally:
-                self._landed(task, timer)
-        except Stop:
-            self._landed(task, timer)  # it may have come in the midst of that
-            raise
+        return _InFlight(self, cancel_scope, claim, timeout)
 
-    def _landed(self, task: _InFlight, timer: waiting.Timer | None) -> None:
-        """Whatever the next task in this thread is, no stop of this one reaches it."""
-        task.section.over()
+    def begun(self, task: _InFlight, timeout: float | None) -> waiting.Timer | None:
+        """From here on stops reach it. Returns what tells it that its time is up."""
+        self._flying[task.section] = task
+        if self._draining:
+            task.cancel_scope.ask(Interrupted("the worker is draining"))
+            task.cancel_scope.check()
+        if not timeout:
+            return None
+        waiter = waiting.here() if waiting.shared else None
+        return (_later if waiter is None else waiter.later)(timeout, partial(self._time_out, task, timeout))
+
+    def ended(self, task: _InFlight) -> None:
+        """No stop reaches it any more."""
         self._flying.pop(task.section, None)
-        if timer is not None:
-            timer.cancel()
 
     def drain(self, cause: str = "SIGTERM") -> None:
         """Take no more tasks; stop those between steps now, others as their call ends or after the drain timeout."""
@@ -214,7 +235,7 @@ class TaskStops:
         again, here = False, None
         for task in list(self._flying.values()):
             stop = task.cancel_scope.stopping
-            if stop is None or not self._may_break_in(task.cancel_scope):
+            if stop is None or not self.may_break_in(task.cancel_scope):
                 continue
             own = task.section if isinstance(task.section, InterruptibleSection) else None
             if not self._on_main_thread or (own is not None and not _is_main(own.thread)):
@@ -229,7 +250,8 @@ class TaskStops:
             _later(STILL_JOINING, self._leave_behind, here)
             raise here.cancel_scope.stopping
 
-    def _may_break_in(self, cancel_scope: CancelScope) -> bool:
+    def may_break_in(self, cancel_scope: CancelScope) -> bool:
+        """Whether its stop may be raised in a task right now."""
         return cancel_scope.interruptible(force=self._force or not getattr(cancel_scope.stopping, "deferrable", False))
 
     def _leave_behind(self, task: _InFlight) -> None:

@@ -3,7 +3,8 @@
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,6 @@ class ClaimedTask(ClaimedSteps):
         super().__init__(line, claim, outgoing, log)
         self._home = line.home
         self._outputs = keys.key("outputs_key", branch_key=self._branch)
-        self._me, self._said = os.urandom(4).hex(), itertools.count()
         self.end_events = (0, 0)
         self.next: Claim | None = None
 
@@ -90,8 +90,15 @@ class ClaimedTask(ClaimedSteps):
             nonce=self._nonce(),
         )
 
+    @cached_property
+    def _nonces(self) -> Iterator[str]:
+        """Of what it says among the run's events: most tasks say nothing."""
+        me = os.urandom(4).hex()
+        return (f"{me}.{number}" for number in itertools.count())
+
     def _nonce(self) -> str:
-        return f"{self._me}.{next(self._said)}"
+        with self._lock:
+            return next(self._nonces)
 
     def commit(
         self,

@@ -249,7 +249,12 @@ def flat(fields: Mapping[str, Any]) -> str:
 
 def stamp() -> str:
     """The time as checkpoint ids begin with it: UTC, to the second."""
-    return time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+    return _stamp_of(int(time.time()))
+
+
+@lru_cache(maxsize=1)  # to format it, the C library looks each time for what time zone the machine is in
+def _stamp_of(second: int) -> str:
+    return time.strftime("%Y%m%dT%H%M%S", time.gmtime(second))
 
 
 def specifications(tasks: Iterable[PlannedTask], *, needs: int | None = None) -> str:

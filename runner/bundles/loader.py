@@ -113,10 +113,10 @@ class using:
 
     def __exit__(self, *_: object) -> None:
         with _lock:
-            users = _users.get(self._name, set())
-            users.discard(id(self))
+            (users := _users.get(self._name, set())).discard(id(self))
             if not users:
                 _users.pop(self._name, None)
+            del self._name
 
     def __del__(self) -> None:
         if hasattr(self, "_name"):

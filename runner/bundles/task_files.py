@@ -39,6 +39,7 @@ Files = Mapping[str, Content]
 _Snapshot = dict[str, tuple[int, int, int, int]]
 
 
+_RLock = type(threading.RLock())  # which is made without a call of Python
 _NOTHING: AbstractSet[str] = frozenset()
 
 
@@ -58,7 +59,7 @@ class Workdir:
         self._take = place
         self._begin = begin
         self._keeps = keeps
-        self._lock = waiting.TaskLock() if waiting.shared else threading.RLock()
+        self._lock = waiting.TaskLock() if waiting.shared else _RLock()
         self.made = False
         self._seen: _Snapshot = {}
         self._begun_with = _NOTHING

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -151,15 +152,22 @@ class NativeAdapter:
         if crew.max_rpm is not None:
             work.journal.limit("crew", crew.max_rpm)
         _note_what_is_told(task, doer, work)
-        texts = {"description": task.description, "expected_output": task.expected_output}
-        filled = {name: interpolate(text, work.inputs) for name, text in texts.items() if "{" in text}
-        filled_task = task.model_copy(update={"name": work.key, **filled})
-        context = TaskContext(work, filled_task, finish, hidden=_HIDDEN if planner is not None or has_callbacks else ())
+        hidden = _HIDDEN if planner is not None or has_callbacks else ()
+        context = TaskContext(work, partial(_filled, task, work), finish, hidden)
         if planner is not None and task is not planner and task.run is None:
-            filled_task.description = native_task.planned(crew, task, context)
+            context.task.description = native_task.planned(crew, task, context)
         if isinstance(task, ConditionalTask) and not native_task.is_wanted(task, work, context):
             work.note("task_skipped", "its condition does not hold")
             return outputs.dump("", None)
+        called = (task.callback, crew.task_callback if task is not planner else None)
+        callbacks = [one for one in called if one is not None]
+        if task.run is not None and not (callbacks or task.human_input or task.checks):
+            value = _given_by(task.run(context))
+            if type(value) is str and task.output_model() is None:  # only its text is ever seen
+                record = outputs.stored(value, None)
+            else:
+                record = outputs.record(_as_output(doer, context, work, finish, _as_declared(work.key, task, value)))
+            return self._as_stored(crew, work, record)
 
         def once() -> TaskOutput:
             return self._attempt(crew, task, doer, context, work, finish)
@@ -174,10 +182,11 @@ class NativeAdapter:
             return _as_output(doer, context, work, finish, outputs.from_record(record))
 
         output = reviewed(context, work, attempt, again) if task.human_input else attempt()
-        for callback in (task.callback, crew.task_callback if task is not planner else None):
-            if callback is not None:
-                callback(output)
-        record = outputs.record(output)
+        for callback in callbacks:
+            callback(output)
+        return self._as_stored(crew, work, outputs.record(output))
+
+    def _as_stored(self, crew: Crew, work: Work, record: Mapping[str, Any]) -> str:
         return outputs.to_text({**record, **kickoff_callbacks.spent(work)} if crew.after_kickoff_callbacks else record)
 
     def _call_back(self, crew: Crew, work: Work, finish: Callable[[str, TaskOutput], TaskOutput]) -> str:
@@ -212,10 +221,7 @@ class NativeAdapter:
             if task.run is not None
             else native_task.ask(crew, task, context, work, lambda text: interpolate(text, work.inputs))
         )
-        if type(value) is not str and inspect.isawaitable(value):  # to ask that of a text takes three calls
-            waiter = waiting.here()
-            value = (asyncio.run if waiter is None else waiter.run_coroutine)(_awaited(value))
-        output = _as_declared(work.key, task, value)
+        output = _as_declared(work.key, task, _given_by(value))
         return _as_output(doer, context, work, finish, output)
 
 
@@ -248,6 +254,13 @@ def _note_what_is_told(task: Task, doer: Agent | None, work: Work) -> None:
     templates = [text for text in texts if "{" in text]
     for name in placeholders(templates) if templates else ():
         work.uses.input(name)
+
+
+def _filled(task: Task, work: Work) -> Task:
+    """A task as its code sees it: under the name that it has in the plan, and with the inputs in its texts."""
+    texts = {"description": task.description, "expected_output": task.expected_output}
+    filled = {name: interpolate(text, work.inputs) for name, text in texts.items() if "{" in text}
+    return task.model_copy(update={"name": work.key, **filled})
 
 
 def _timeout(crew: Crew, task: Task) -> float | None:
@@ -357,6 +370,14 @@ def _as_declared(key: str, task: Task, value: Any) -> TaskOutput:
     if isinstance(value, model) and not encoding.same(value, fitted):  # a kind of that model
         return output.model_copy(update={"json_dict": fitted.model_dump(mode="json")})
     return TaskOutput(raw=raw, json_dict=fitted.model_dump(mode="json"))
+
+
+def _given_by(value: Any) -> Any:
+    """What a task's code gave: what it awaited, where it is a coroutine."""
+    if type(value) is str or not inspect.isawaitable(value):  # to ask that of a text takes three calls
+        return value
+    waiter = waiting.here()
+    return (asyncio.run if waiter is None else waiter.run_coroutine)(_awaited(value))
 
 
 async def _awaited(value: Any) -> Any:

@@ -199,10 +199,13 @@ class TaskContext:
     """
 
     def __init__(
-        self, work: Work, task: Task, finish: Callable[[str, TaskOutput], TaskOutput], hidden: Collection[str] = ()
+        self,
+        work: Work,
+        fill: Callable[[], Task],
+        finish: Callable[[str, TaskOutput], TaskOutput],
+        hidden: Collection[str] = (),
     ) -> None:
-        self._work = work
-        self.task = task
+        self._work, self._fill = work, fill
         self._inputs = work.uses.watch(work.inputs)
         self.outputs = Outputs(work, finish, hidden)
         self.run_id = work.run_id
@@ -212,6 +215,11 @@ class TaskContext:
         _at_work.set(True)
         self._context = contextvars.copy_context()
         self._files = workdir.current.get() or TaskFiles(Path.cwd, Path.cwd)
+
+    @functools.cached_property
+    def task(self) -> Task:
+        """The task that is done: a copy, whose texts have the inputs in them."""
+        return self._fill()  # few ask, and to copy it costs more than to do a small one
 
     @property
     def inputs(self) -> dict[str, Any]:

@@ -135,9 +135,8 @@ class Crew(BaseModel):
 
     def doer(self, task: Task) -> Agent | None:
         """Who does a task, if it is no function: in a hierarchical crew its manager, else the task's own agent."""
-        return (
-            self.manager if self.manager is not None and task is not self.planner and task.run is None else task.agent
-        )
+        managed = task.run is None and self.manager is not None and task is not self.planner
+        return self.manager if managed else task.agent
 
     def coworkers(self, task: Task) -> list[Agent]:
         """To whom work may be given by who does the task."""

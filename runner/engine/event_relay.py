@@ -83,10 +83,7 @@ class TaskEvents:
         """Have the task's scope and numbers in this context; only its crew's handlers receive its events."""
         own = loader.namespace_of(self._claim.bundle)
         set_audience(lambda module: not module.startswith(PREFIX) or f"{module}.".startswith(f"{own}."))
-        kickoff.use_sequence(self._number, guard=self._guard, records=False)
-        kickoff.restore_event_scope(tuple(self._open))
-        if self._last:
-            kickoff.set_last_event_id(self._id(self._last))
+        kickoff.begin(self._number, self._guard, tuple(self._open), event_id_of(self._run, self._last))
 
     def wants(self, *types: str) -> bool:
         """Whether events of these types are wanted: by a handler, or by the run's checkpoints."""

@@ -117,7 +117,7 @@ class JobExecutor:
         ``queue``: where its commit takes the next job if none of the same run becomes ready; "" for nowhere.
         """
         claim, self._next, self.queue = self._next, None, queue
-        if claim is None or claim.job != job:
+        if claim is None or (claim.job is not job and claim.job != job):
             return self._do_received(job)
         self._continued += 1
         fault_points.reached("next task claimed, not begun")

@@ -100,7 +100,8 @@ class Kickoff:
         self.registered: set[int] = set()
         self.outer: Kickoff | None = None  #: what a state that was set in the middle of it gives way to
         self.taken = False  #: whether the kickoff that it was set for has begun
-        self.count_from(start)
+        self._numbers = itertools.count(start + 1)
+        self.issued = start
 
     @property
     def lock(self) -> ForkSafeLock | waiting.TaskLock:
@@ -165,6 +166,15 @@ def use_sequence(source: Source, *, guard: Guard | None = None, records: bool = 
     if before is not None:
         kickoff.last_event_id, kickoff.registered = before.last_event_id, before.registered
     enter(kickoff)
+
+
+def begin(source: Source, guard: Guard, stack: Stack, last_event_id: str | None) -> None:
+    """In the context of a task on the fleet: its events get their numbers from ``source``, inside of ``guard()``, and
+    are not recorded here. They stand in the innermost event of ``stack``, and follow the one of ``last_event_id``."""
+    kickoff = Kickoff()
+    kickoff.source, kickoff.guard, kickoff.records, kickoff.last_event_id = source, guard, False, last_event_id
+    _current.set(kickoff)
+    _event_id_stack.set(stack)
 
 
 def get_next_emission_sequence() -> int:

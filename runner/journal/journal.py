@@ -1,7 +1,7 @@
 """Durable steps in a task: replays a recorded step, otherwise runs and records it."""
 
 import threading
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextvars import Token
 from typing import Any
@@ -48,7 +48,7 @@ class Journal(ModelCalls):
         self._recorded, self._recorder = dict(recorded), recorder
         self._post = getattr(recorder, "post_step", None)
         self.cancel_scope, self.clock = cancel_scope, clock
-        self._occurrences = Counter()
+        self._occurrences = defaultdict(int)
         self._found = recorded
         self._progress = JournalProgress(self._recorded)
         self.doing = Doing()
@@ -182,7 +182,7 @@ class Journal(ModelCalls):
         """The step where the answer to a question belongs that was asked last."""
         with self._lock:
             identity = steps.identity("?", (question,), {})
-            return f"{identity}#{self._occurrences[identity]}"
+            return f"{identity}#{self._occurrences.get(identity, 0)}"
 
     def answer(self, question: str, obtain: Callable[[str], str | None], about: Mapping[str, Any] | None = None) -> str:
         """What a person answered to a question: recorded once, however often the task restarts.

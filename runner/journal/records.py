@@ -7,7 +7,7 @@ type only.
 
 import functools
 import json
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
@@ -25,7 +25,7 @@ class RecordedSteps(Turns):
     _recorded: dict[str, str]
     _found: Mapping[str, str]  #: as it was before anything was done
     _progress: JournalProgress
-    _occurrences: Counter[str]
+    _occurrences: defaultdict[str, int]
     _lock: AbstractContextManager[object]
     """Never held by who waits. Re-entrant: who says whether a record is usable looks at others."""
     doing: Doing
@@ -53,14 +53,14 @@ class RecordedSteps(Turns):
     def fast_forward(self, position: Mapping[str, int], account: str = "") -> None:
         """Skip to a `position`: later steps are counted from there. The `account` until there is replayed."""
         with self._lock:
-            self._occurrences = Counter(self._calls.fast_forward(position))
+            self._occurrences = defaultdict(int, self._calls.fast_forward(position))
             self._progress.skip(position.values(), account)
 
     def mark_done(self, name: str, args: tuple[Any, ...], times: int) -> None:
         """Mark a step as done so many times by the part that this task skips: the next one is another."""
         with self._lock:
             identity = self._within(current_step.get()) + steps.identity(name, args, {})
-            self._occurrences[identity] = max(self._occurrences[identity], times)
+            self._occurrences[identity] = max(self._occurrences.get(identity, 0), times)
 
     def take_replayed(self) -> Counters:
         """What was replayed since this was last asked."""

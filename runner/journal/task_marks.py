@@ -35,8 +35,9 @@ from runner.core.held_files import unheld
 from runner.core.ledger import STEP, AccountKey, Counters, line_of
 from runner.journal.acknowledged import Acknowledged, Log, Logs, nowhere
 
-_PAGE = struct.Struct("=48s20sq")  # the process, as claims name it; what it is at; under which token
-_IDLE = bytes(20)
+_DIGEST = 20  #: bytes of what stands for a task
+_PAGE = struct.Struct(f"=48s{_DIGEST}sq")  # the process, as claims name it; what it is at; under which token
+_IDLE = bytes(_DIGEST)
 
 _memory: mmap.mmap | None = None
 _logs: Logs | None = None
@@ -128,7 +129,7 @@ def remembered() -> list[Acknowledged]:
 @lru_cache(maxsize=4096)  # of each task in flight, at each heartbeat
 def digest(ref: str) -> bytes:
     """A task's reference, in the length that pages have for it."""
-    return hashlib.sha1(ref.encode("utf-8", "surrogateescape"), usedforsecurity=False).digest()
+    return hashlib.blake2b(ref.encode("utf-8", "surrogateescape"), digest_size=_DIGEST).digest()  # no call of OpenSSL's
 
 
 def performs(at: Performed | None, ref: str, token: int) -> bool:

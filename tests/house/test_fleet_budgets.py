@@ -130,9 +130,9 @@ class Cost(NamedTuple):
 
 
 BUDGETS = {
-    "task": Cost(calls=243, sent=2, trips=2, inside=45, received=887, answered=802),
-    "next task": Cost(calls=216, sent=1, trips=1, inside=26, received=553, answered=343),
-    "next run": Cost(calls=220, sent=1, trips=1, inside=57, received=499, answered=361),
+    "task": Cost(calls=206, sent=2, trips=2, inside=45, received=887, answered=802),
+    "next task": Cost(calls=177, sent=1, trips=1, inside=26, received=553, answered=343),
+    "next run": Cost(calls=182, sent=1, trips=1, inside=57, received=499, answered=361),
     "step": Cost(calls=51, sent=1, trips=1, inside=5, received=307, answered=5),
     "mapped step": Cost(calls=41, sent=0, trips=0, inside=0, received=40, answered=1),
     "call": Cost(calls=108, sent=1, trips=1, inside=10, received=870, answered=5),

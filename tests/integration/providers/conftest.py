@@ -83,7 +83,7 @@ def clock(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> Clock:
     monkeypatch.setattr(scripts, "load", partial(scripts.load, clock=scripts.TEST_CLOCK))
     monkeypatch.setattr(patience, "time", SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: None))
     one = Clock(redis)
-    told = SimpleNamespace(strftime=time.strftime, gmtime=lambda: time.gmtime(one.now / 1000))
+    told = SimpleNamespace(strftime=time.strftime, gmtime=time.gmtime, time=lambda: one.now / 1000)
     monkeypatch.setattr(scripts, "time", told)  # the ids of checkpoints begin with it
     return one
 

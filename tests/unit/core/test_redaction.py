@@ -1,6 +1,7 @@
 """What is masked in the texts of errors, and what stays readable."""
 
 import base64
+import io
 import json
 import logging
 import re
@@ -13,7 +14,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from runner.core.errors import one_line
-from runner.core.redaction import RedactingFormatter, redact, redact_url
+from runner.core.redaction import LineHandler, RedactingFormatter, redact, redact_url
 from runner.events.work_events import TaskFailedEvent
 
 # Put together here, so that nothing that looks like a key stands in this repository.
@@ -221,3 +222,27 @@ def test_a_formatter_that_was_set_up_otherwise_stays_so() -> None:
         record = logging.LogRecord("runner.tasks", logging.INFO, __file__, 1, "said", (), None)
         record.clean = True
         assert RedactingFormatter(usual).format(record) == usual.format(record)
+
+
+class Refuses(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(text)
+
+
+def test_a_handler_of_lines_writes_what_a_handler_of_streams_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = []
+    for kind in (logging.StreamHandler, LineHandler):
+        handler = kind(io.StringIO())
+        for formatter in (None, logging.Formatter("%(levelname)s %(message)s")):
+            handler.setFormatter(formatter)
+            handler.handle(logging.LogRecord("n", logging.INFO, "f", 1, "%s of %d", ("half", 2), None))
+        handler.addFilter(lambda record: record.levelno > logging.INFO)
+        assert not handler.handle(logging.LogRecord("n", logging.INFO, "f", 1, "filtered", (), None))
+        assert handler.handle(logging.LogRecord("n", logging.ERROR, "f", 1, "two\nlines", (), None))
+        written.append(handler.stream.getvalue())
+    assert written[0] == written[1] != ""
+    failed: list[logging.LogRecord] = []
+    refused = LineHandler(Refuses())
+    monkeypatch.setattr(refused, "handleError", failed.append)
+    refused.handle(record := logging.LogRecord("n", logging.INFO, "f", 1, "said", (), None))
+    assert failed == [record]

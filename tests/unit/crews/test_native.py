@@ -173,7 +173,13 @@ def test_what_a_task_sees():
     seen: dict[str, Any] = {}
 
     def look(ctx: Any) -> str:
-        seen.update(vars(ctx), inputs=dict(ctx.inputs), context=[o.raw for o in ctx.context], names=list(ctx.outputs))
+        seen.update(
+            vars(ctx),
+            task=ctx.task,
+            inputs=dict(ctx.inputs),
+            context=[o.raw for o in ctx.context],
+            names=list(ctx.outputs),
+        )
         assert ctx.outputs["a"].raw == "one"
         assert ctx.outputs["b"].json_dict == {"n": 2}
         assert ctx.outputs["b"]["n"] == 2
@@ -261,6 +267,30 @@ def test_broken_text_is_told_apart_from_text():
     assert out.json_dict == {"page": "/w=="}  # base64: JSON has no bytes
     with pytest.raises(TypeError, match="half of a surrogate pair"):
         perform(Crew(tasks=[task("a", run=lambda ctx: "broken \udcff")]), "a")
+
+
+def test_its_code_sees_a_task_of_its_own():
+    """With the inputs in its texts, under its name in the plan; what it writes there stays there."""
+    seen = []
+
+    def look(ctx):
+        seen.append((ctx.task.name, ctx.task.description))
+        ctx.task.description = "changed"
+        seen.append((ctx.task.name, ctx.task.description))
+        return "done"
+
+    crew = Crew(tasks=[Task(run=look, description="on {topic}")])
+    assert perform(crew, "task_1", topic="owls").raw == "done"
+    assert seen == [("task_1", "on owls"), ("task_1", "changed")]
+    assert crew.tasks[0].description == "on {topic}"
+
+
+def test_a_text_alone_and_one_that_a_callback_sees_are_stored_alike():
+    seen = []
+    alone, heard = task("a", run=lambda ctx: "owls"), task("b", run=lambda ctx: "owls", callback=seen.append)
+    crew = Crew(tasks=[alone, heard])
+    assert perform(crew, "a").raw == perform(crew, "b").raw == "owls"
+    assert [(output.name, output.raw) for output in seen] == [("b", "owls")]
 
 
 def test_a_condition_needs_an_output_to_judge():

@@ -99,3 +99,29 @@ def test_a_process_that_has_a_message_ends_when_it_has_returned_that(
     flying.stops.has_message = False
     with pytest.raises(SystemExit):
         flying.stops._terminated(15, None)
+
+
+def test_what_stops_a_task_as_it_begins_or_ends_leaves_none_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stop may come at any instruction: also in the midst of what takes the task out of those in flight."""
+    flying = Flying()
+    scope = CancelScope()
+    with flying.stops.watching(scope, claim_of("r"), None):
+        assert flying.stops._flying
+    assert not flying.stops._flying
+
+    comes = [Interrupted("in the midst of it")]
+
+    def over(self: Section) -> None:
+        if comes:
+            raise comes.pop()
+
+    monkeypatch.setattr(Section, "over", over)
+    with pytest.raises(Interrupted, match="in the midst"), flying.stops.watching(scope, claim_of("r"), None):
+        pass
+    assert not comes
+    assert not flying.stops._flying
+
+    flying.stops.drain()
+    with pytest.raises(Interrupted, match="draining"), flying.stops.watching(scope, claim_of("r"), None):
+        raise AssertionError("it is not begun")
+    assert not flying.stops._flying
