@@ -37,7 +37,7 @@ PLACES = {
         "pydantic-ai-slim[openai,anthropic,google]", "openai-agents", "langchain", "langchain-openai", "langgraph",
         "anthropic", "openai", "google-genai", "mistralai", "boto3", "requests", "aiohttp", "azure-ai-inference",
         "litellm",
-        "fastmcp-slim",
+        "fastmcp-slim[client]",
     ],
     "google-adk": ["google-adk", "litellm", "mcp", "aiohttp"],
     "smolagents": ["smolagents[openai,mcp]", "mcp<2"],
@@ -47,7 +47,7 @@ PLACES = {
     "strands": ["strands-agents[openai,gemini]"],
     "msaf": ["agent-framework-core", "agent-framework-openai"],
     "crewai": ["crewai"],
-    "rpc": ["xai-sdk", "pydantic-ai-slim[xai]", "google-ai-generativelanguage"],
+    "rpc": ["xai-sdk", "pydantic-ai-slim[xai]", "google-ai-generativelanguage", "google-cloud-aiplatform"],
     "mcp1": ["langchain", "langchain-openai", "langchain-mcp-adapters", "autogen-agentchat", "autogen-ext[openai,mcp]"],
 }  # fmt: skip
 """What each environment has besides this product."""

@@ -1,4 +1,5 @@
-"""Programs whose models are asked by gRPC: by xAI's SDK, by pydantic-ai with it, and by Google's generated clients.
+"""Programs whose models are asked by gRPC: by the SDK of xAI, pydantic-ai with it, and clients that Google generates,
+also for Vertex AI.
 
 Their model is a server of gRPC, made of the classes that the vendors generate: those stand only in the environment of
 these rows, so they are imported when a server is made.
@@ -17,7 +18,7 @@ from matrix_program import DIG, Row
 
 from runner.modelserver.answers import Answer
 
-GENERATIVE = "google.ai.generativelanguage.v1beta"
+GENERATIVE, PREDICTION = "google.ai.generativelanguage.v1beta", "google.cloud.aiplatform.v1"
 
 _XAI = """
 from xai_sdk import @CLIENT@
@@ -49,8 +50,7 @@ _XAI_WAYS = {
 
 _GOOGLE = """
 import grpc
-from google.ai import generativelanguage as google
-from google.ai.generativelanguage_v1beta.services.generative_service import transports
+@IMPORTS@
 
 PARAMETERS = google.Schema(type_="OBJECT", properties={"i": google.Schema(type_="INTEGER")})
 DECLARED = google.FunctionDeclaration(name="look", description="Looks.", parameters=PARAMETERS)
@@ -61,7 +61,7 @@ DECLARED = google.FunctionDeclaration(name="look", description="Looks.", paramet
     contents = [google.Content(role="user", parts=[google.Part(text="Dig.")])]
     while True:
         tools = [google.Tool(function_declarations=[DECLARED])]
-        asked = google.GenerateContentRequest(model="models/gemini-2.5-flash", contents=contents, tools=tools)
+        asked = google.GenerateContentRequest(model="@MODEL@", contents=contents, tools=tools)
         @ASK@
         contents.append(google.Content(role="model", parts=parts))
         uses = [part.function_call for part in parts if "function_call" in part]
@@ -71,7 +71,22 @@ DECLARED = google.FunctionDeclaration(name="look", description="Looks.", paramet
         contents.append(google.Content(role="user", parts=[google.Part(function_response=one) for one in found]))
 """
 _GOOGLE_MADE = """channel = grpc.@AIO@insecure_channel("@ROOT@")
-client = google.@CLIENT@(transport=transports.GenerativeServiceGrpc@IO@Transport(channel=channel))"""
+client = google.@CLIENT@(transport=transports.@SERVICE@Grpc@IO@Transport(channel=channel))"""
+_OF_GOOGLE = {
+    "google-ai-generativelanguage": (
+        "GenerativeService",
+        "models/gemini-2.5-flash",
+        """from google.ai import generativelanguage as google
+from google.ai.generativelanguage_v1beta.services.generative_service import transports""",
+    ),
+    "google-cloud-aiplatform": (
+        "PredictionService",
+        "projects/p/locations/l/publishers/google/models/gemini-2.5-flash",
+        """from google.cloud import aiplatform_v1 as google
+from google.cloud.aiplatform_v1.services.prediction_service import transports""",
+    ),
+}
+"""Each package of Google's: its service, how it names a model, its imports."""
 _PARTS = "parts = [part for one in {} for part in one.candidates[0].content.parts]"
 _GOOGLE_WAYS = {
     "sync": _PARTS.format("[client.generate_content(asked)]"),
@@ -101,11 +116,11 @@ def _row(package: str, code: str, made: str, ask: str, kinds: tuple[str, str]) -
 RPC_CLIENTS: dict[str, Row] = {}
 for _way, _ask in _XAI_WAYS.items():
     RPC_CLIENTS[f"xAI SDK, {_way}"] = _row("xai-sdk", _XAI, _XAI_MADE, _ask, ("Client", "AsyncClient"))
-for _way, _ask in _GOOGLE_WAYS.items():
-    RPC_CLIENTS[f"google-ai-generativelanguage, {_way}"] = _row(
-        "google-ai-generativelanguage", _GOOGLE, _GOOGLE_MADE, _ask,
-        ("GenerativeServiceClient", "GenerativeServiceAsyncClient"),
-    )  # fmt: skip
+for _package, (_service, _model, _imports) in _OF_GOOGLE.items():
+    _code = _GOOGLE.replace("@IMPORTS@", _imports).replace("@MODEL@", _model)
+    _made, _kinds = _GOOGLE_MADE.replace("@SERVICE@", _service), (f"{_service}Client", f"{_service}AsyncClient")
+    for _way, _ask in _GOOGLE_WAYS.items():
+        RPC_CLIENTS[f"{_package}, {_way}"] = _row(_package, _code, _made, _ask, _kinds)
 
 _XAI_MODEL = """
 from pydantic_ai.models.xai import XaiModel
@@ -125,10 +140,14 @@ class RpcModels(Asked):
         super().__init__(batches, last)
         grpc = importlib.import_module("grpc")
         self._server = grpc.server(ThreadPoolExecutor(16))
-        for service, speaks in {"xai_api.Chat": Xai, f"{GENERATIVE}.GenerativeService": Google}.items():
-            methods = speaks(self).methods
-            handlers = {name: self._handler(grpc, f"/{service}/{name}", *how) for name, how in methods.items()}
-            self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+        speakers = {
+            "xai_api.Chat": Xai(self),
+            f"{GENERATIVE}.GenerativeService": Google(self, "google.ai.generativelanguage"),
+            f"{PREDICTION}.PredictionService": Google(self, "google.cloud.aiplatform_v1"),
+        }
+        for service, speaker in speakers.items():
+            made = {name: self._handler(grpc, f"/{service}/{name}", *how) for name, how in speaker.methods.items()}
+            self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, made),))
         self.root = f"localhost:{self._server.add_insecure_port('localhost:0')}"
 
     def _handler(self, grpc: Any, path: str, answered: Callable[[bytes], list[bytes]], streams: bool) -> Any:
@@ -206,11 +225,11 @@ class Xai:
 
 
 class Google:
-    """What Google answers."""
+    """What Google answers, by a package that it generates."""
 
-    def __init__(self, models: RpcModels) -> None:
+    def __init__(self, models: RpcModels, package: str) -> None:
         self._models = models
-        self._types = importlib.import_module("google.ai.generativelanguage")
+        self._types = importlib.import_module(package)
         self.methods = {
             "GenerateContent": (self._whole, False),
             "StreamGenerateContent": (lambda raw: self._answers(raw, 2), True),

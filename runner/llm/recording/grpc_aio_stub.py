@@ -5,8 +5,9 @@ stands before that one here has what is recorded, and otherwise passes on what i
 """
 
 import asyncio
+import contextlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from runner.journal.enclosing import current_journal
@@ -84,7 +85,8 @@ class _Call:
 
     def __init__(self, library: Any, theirs: Any, address: str) -> None:
         self._library, self._theirs, self._address = library, theirs, address
-        self._is_decided = asyncio.Event()  #: whether it is replayed
+        self._is_decided = asyncio.Event()  #: whether it is replayed, or leaves
+        self._not_made: BaseException | None = None  #: why it did not leave
         self._recorded: deque[bytes] | None = None
         self._has_replayed = self._is_cancelled = False
         self._callbacks: list[Callable[[], None]] = []
@@ -97,45 +99,47 @@ class _Call:
 
     async def unary_unary(self, request: bytes, *args: Any) -> Any:
         """The message that answers a request; the status says whether it was answered."""
-        made = self._begun(request)
-        if made is None:
-            return await self._theirs.unary_unary(request, *args)
-        if self._recorded is not None:
-            message = self._recorded.popleft()
-            self._end_replay()
+        with self._deciding():
+            made = self._begun(request)
+            if made is None:
+                return await self._leaves().unary_unary(request, *args)
+            if self._recorded is not None:
+                message = self._recorded.popleft()
+                self._end_replay()
+                return message
+            await made.wait_async()
+            with made:
+                await made.leaves_async()
+                message = await self._leaves().unary_unary(request, *args)
+                if not self._theirs.is_ok():
+                    made.failed(self._failure())
+                elif message is None:
+                    made.broke(RpcError("it has no message"))
+                else:
+                    await made.message_async(message)
             return message
-        await made.wait_async()
-        with made:
-            await made.leaves_async()
-            message = await self._theirs.unary_unary(request, *args)
-            if not self._theirs.is_ok():
-                made.failed(self._failure())
-            elif message is None:
-                made.broke(RpcError("it has no message"))
-            else:
-                await made.message_async(message)
-        return message
 
     # -- a stream of them
 
     async def initiate_unary_stream(self, request: bytes, *args: Any) -> None:
         """Send the request."""
-        made = self._begun(request)
-        if made is None:
-            await self._theirs.initiate_unary_stream(request, *args)
-            return
-        if self._recorded is not None:
-            return
-        await made.wait_async()
-        with made:
-            self._stream = made.stream()
-            self._theirs.add_done_callback(self._ended)
-            try:
-                await made.leaves_async()
-                await self._theirs.initiate_unary_stream(request, *args)
-            except BaseException as error:
-                self._stream.broke(error)
-                raise
+        with self._deciding():
+            made = self._begun(request)
+            if made is None:
+                await self._leaves().initiate_unary_stream(request, *args)
+                return
+            if self._recorded is not None:
+                return
+            await made.wait_async()
+            with made:
+                self._stream = made.stream()
+                self._theirs.add_done_callback(self._ended)
+                try:
+                    await made.leaves_async()
+                    await self._leaves().initiate_unary_stream(request, *args)
+                except BaseException as error:
+                    self._stream.broke(error)
+                    raise
 
     async def receive_serialized_message(self) -> Any:
         """The next message, or that there is none."""
@@ -185,8 +189,29 @@ class _Call:
         found = None if made is None else made.replayed()
         if found is not None:
             self._recorded = deque(found)
-        self._is_decided.set()
+            self._is_decided.set()
         return made
+
+    def _leaves(self) -> Any:
+        """The core's call, which is given its request next."""
+        self._is_decided.set()
+        return self._theirs
+
+    @contextlib.contextmanager
+    def _deciding(self) -> Iterator[None]:
+        """If it does not leave, as its task is to stop, whoever waits for its status is told why."""
+        try:
+            yield
+        except BaseException as error:
+            if not self._is_decided.is_set():
+                self._not_made = error
+                self._is_decided.set()
+            raise
+
+    async def _decided(self) -> None:
+        await self._is_decided.wait()
+        if self._not_made is not None:
+            raise self._not_made
 
     def _end_replay(self) -> None:
         if not self._has_replayed:
@@ -199,6 +224,8 @@ class _Call:
         """Whether it has ended, and what came of it is recorded."""
         if self._recorded is not None:
             return self._has_replayed or self._is_cancelled
+        if self._not_made is not None:
+            return True
         return bool(self._theirs.done()) and (self._stream is None or self._stream.is_over)
 
     def cancel(self, details: str) -> None:
@@ -225,14 +252,14 @@ class _Call:
 
     async def status(self) -> Any:
         """Its status, when it has one."""
-        await self._is_decided.wait()
+        await self._decided()
         if self._recorded is None:
             return await self._theirs.status()
         return self._library.cygrpc.AioRpcStatus(self._library.cygrpc.StatusCode.ok, "", (), "")
 
     async def initial_metadata(self) -> Any:
         """What came before its messages: it is not recorded."""
-        await self._is_decided.wait()
+        await self._decided()
         return await self._theirs.initial_metadata() if self._recorded is None else ()
 
     def add_done_callback(self, callback: Callable[[], None]) -> None:

@@ -17,13 +17,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import grpc
 import grpc.experimental
 
-from runner.core.errors import UsageError
+from runner.core.errors import Interrupted, UsageError
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.journal import Journal
@@ -303,7 +304,7 @@ def outcome(client: str, given: Given) -> str:
     """What a client gives, or how it fails."""
     try:
         found = CLIENTS[client](given)
-    except (Exception, asyncio.CancelledError) as error:
+    except (Exception, asyncio.CancelledError, Interrupted) as error:
         code = getattr(error, "code", None)
         found = f"{type(error).__name__.strip('_')} {code().name if code else ''}".strip()
     return str(found)[:300]
@@ -418,8 +419,42 @@ def redirected(port: int, log: Path) -> dict[str, Any]:
     return {"said": sorted(set(said)), "by": len(said), "asked": len(lines(log)), "in doubt": account.open.total()}
 
 
+def drained(port: int, log: Path) -> dict[str, Any]:
+    """By each client, a task that is told to stop while its model answers, by a stop that can wait; then it goes on."""
+    found = {}
+    for client in CLIENTS:
+        account, given, before = Account(), Given(port, log, asked=b"it waits"), len(lines(log))
+        (go := log.with_suffix(".go")).unlink(missing_ok=True)
+        make = partial(outcome, client, given)
+        with attempt(account) as journal:
+            stop = partial(_stop_while_asked, journal, partial(given.come, before), go)
+            said = [_beside(stop, make), make()]  # the second is not made
+        with attempt(account):
+            again = make()
+        counts = [len(lines(log)) - before, account.paid.total(), account.open.total()]
+        found[client] = [*said, again == make(), *counts]
+    return found
+
+
+def _stop_while_asked(journal: Journal, come: Callable[[], None], go: Path) -> None:
+    come()
+    assert journal.cancel_scope.in_call
+    journal.cancel_scope.ask(Interrupted("the worker is draining"))
+    go.touch()  # which its model waits for
+
+
+def _beside(other: Callable[[], object], one: Callable[[], Any]) -> Any:
+    """What ``one`` gives, while a thread does the other."""
+    thread = threading.Thread(target=other)
+    thread.start()
+    try:
+        return one()
+    finally:
+        thread.join()
+
+
 CHECKS: dict[str, Callable[[int, Path], dict[str, Any]]] = {
-    one.__name__: one for one in (forked, side_by_side, kept, named, redirected)
+    one.__name__: one for one in (forked, side_by_side, kept, named, redirected, drained)
 }
 
 

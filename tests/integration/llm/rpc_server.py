@@ -7,6 +7,7 @@ threads do not outlive a fork of the process that runs the tests.
 import os
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent import futures
@@ -54,6 +55,8 @@ class Model(grpc.GenericRpcHandler):
             os._exit(1)
         if b"slow" in request:
             _until_left(context)
+        if b"waits" in request:
+            _until_there(self._log.with_suffix(".go"))
 
     def _midway(self, request: bytes, context: grpc.ServicerContext) -> None:
         if b"breaks" in request:
@@ -70,6 +73,13 @@ def _until_left(context: grpc.ServicerContext) -> None:
     left = threading.Event()
     if context.add_callback(left.set):
         left.wait(60)
+
+
+def _until_there(file: Path) -> None:
+    """Return when whoever asks has made this file."""
+    ends = time.monotonic() + 60
+    while not file.exists() and time.monotonic() < ends:
+        time.sleep(0.01)
 
 
 def main() -> None:

@@ -90,6 +90,11 @@ def test_a_client_that_is_kept_for_the_process_works_in_the_event_loop_of_each_t
     assert [text.count(f"task {number}") for number, text in enumerate(found["found"])] == [4, 4, 4]
 
 
+def test_a_task_that_is_to_stop_does_once_its_call_is_recorded_and_its_next_one_is_not_made() -> None:
+    expected = ["Interrupted", "Interrupted", True, 1, 1, 0]
+    assert told("drained")["drained"] == dict.fromkeys(ONE + STREAMS, expected)
+
+
 def test_a_forked_process_is_counted() -> None:
     where = "127.0.0.1:PORT/google.ai.generativelanguage.v1beta.GenerativeService/GenerateContent"
     assert told("forked")["forked"] == {"asked": 1, "paid": 0, "past": [where]}

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.core.ledger import Usage
+from runner.llm.list_prices import configured
 from runner.llm.recording import protobuf, rpc
 
 XAI, GOOGLE = "/xai_api.Chat", "/google.ai.generativelanguage.v1beta.GenerativeService"
@@ -56,6 +57,23 @@ def test_the_model_and_the_tokens(method: str, asked: bytes, model: str, answers
     assert found.usage is not None
     body = b"".join(rpc.frame(message((15, b"more"), one)) for one in answers)
     assert (found.model(), found.usage(body)) == (model, usage)
+
+
+@pytest.mark.parametrize(
+    ("method", "field", "model"),
+    [
+        (f"{XAI}/GetCompletion", 2, b"grok-4"),
+        (f"{GOOGLE}/GenerateContent", 1, b"models/gemini-2.5-flash"),
+        (f"{VERTEX}/GenerateContent", 5, ENDPOINT + b"-2.5-pro"),
+        (f"{VERTEX}/RawPredict", 1, b"projects/p/locations/l/publishers/anthropic/models/claude-sonnet-4-5@20250929"),
+    ],
+)
+def test_the_list_of_prices_has_the_models_by_their_names(method: str, field: int, model: bytes) -> None:
+    found = rpc.request(rpc.url("api.example.com", method), message((field, model)), lambda _: False)
+    assert found is not None
+    cost = configured().cost(found.model(), Usage(1_000_000), 1)
+    assert cost is not None
+    assert 0.01 < cost < 20
 
 
 def test_the_same_request_to_the_same_method_of_the_same_host_is_the_same_call() -> None:
