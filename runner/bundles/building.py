@@ -30,8 +30,13 @@ OWN, FAILED = "RUNNER_ENVIRONMENT", "RUNNER_ENVIRONMENT_FAILED"
 COMPLETE = "complete"  #: the file of an environment that was built to its end; its time is that of the last use
 _PR_SET_PDEATHSIG = 1
 LAST = 6  #: lines of what uv said that are told
+TRIES = 3  #: how often it is built before a uv that is killed fails it
 _NO_PYTHON = re.compile(r"No (interpreter|download) found|Invalid version request|version `\S+' is not installed")
 _DRAWN = re.compile(r"[\u00d7\u2500-\u257f\u25b6]+")  # what uv draws a tree of reasons with
+
+
+class _UvKilled(EnvironmentFailed):
+    """Something else ended uv."""
 
 
 def uv() -> str:
@@ -48,12 +53,16 @@ def built(wanted: Environment, cache: Path) -> Path:
     with (home.parent / f"{home.name}.lock").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (home / COMPLETE).is_file():
-            shutil.rmtree(home, ignore_errors=True)
-            try:
-                _build(wanted, home, cache, lock.fileno())
-            except BaseException:
+            for left in reversed(range(TRIES)):
                 shutil.rmtree(home, ignore_errors=True)
-                raise
+                try:
+                    _build(wanted, home, cache, lock.fileno())
+                    break
+                except BaseException as error:
+                    shutil.rmtree(home, ignore_errors=True)
+                    if not (left and isinstance(error, _UvKilled)):
+                        raise
+                    log.warning("%s; building it again", error)
             (home / COMPLETE).touch()
         os.utime(home / COMPLETE)
     return python
@@ -114,6 +123,9 @@ def _uv(wanted: Environment, lock: int, *words: str) -> None:
         preexec_fn=_end_with_us if threading.active_count() == 1 else None,
         check=False,
     )
+    if done.returncode < 0:
+        what = f"uv {words[0]} was killed by signal {-done.returncode}, as when memory is short"
+        raise _UvKilled(f"the environment of {wanted.named} could not be built: {what}")
     if done.returncode:
         lines = [
             line for one in done.stdout.decode("utf-8", "replace").splitlines() if (line := _DRAWN.sub("", one).strip())

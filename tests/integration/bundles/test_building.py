@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.bundles.building import built
+from runner.bundles import building
+from runner.bundles.building import TRIES, built
 from runner.bundles.environment import asked_for
 from runner.core.errors import EnvironmentFailed
 
@@ -22,3 +23,32 @@ def test_a_python_that_is_not_there_is_said_in_one_line(
     says = rf"^Python {version} is asked for, and is not on this machine, .*: install it there, or change \.python-v"
     with pytest.raises(EnvironmentFailed, match=says):
         built(wanted, tmp_path / "cache")
+
+
+KILLED = """#!/bin/sh
+echo $4 >> uv.log
+[ $4 = venv ] && for last; do :; done && mkdir -p $last
+[ $4 = pip ] && [ $(grep -c pip uv.log) -le {times} ] && kill -9 $$
+exit 0
+"""
+
+
+@pytest.mark.parametrize(("times", "is_built"), [(TRIES - 1, True), (TRIES, False)])
+def test_a_uv_that_is_killed_builds_it_again_from_the_beginning(
+    times: int, is_built: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a uv that something kills so many times, as a machine that is short of memory does
+    (program := tmp_path / "uv").write_text(KILLED.format(times=times))
+    program.chmod(0o755)
+    monkeypatch.setattr(building, "uv", lambda: str(program))
+    (tmp_path / "requirements.txt").write_text("not-installed==1.0\n")
+    wanted = asked_for(tmp_path / "crew.py", tmp_path)
+    assert wanted is not None
+    # When the environment is built
+    if is_built:
+        assert built(wanted, tmp_path / "cache").parents[1].is_dir()
+    else:
+        with pytest.raises(EnvironmentFailed, match=r"could not be built: uv pip was killed by signal 9, as when"):
+            built(wanted, tmp_path / "cache")
+    # Then each time all of it was made anew
+    assert (tmp_path / "uv.log").read_text().split() == ["venv", "pip"] * TRIES
