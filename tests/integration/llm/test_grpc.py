@@ -1,6 +1,6 @@
 """Calls of models by gRPC: what is asked, paid and in doubt, and what their callers get, which is what they get alone.
 
-They are made by a program (`rpc_program.py`), of a model that is another one (`rpc_server.py`): gRPC has threads of its
+They are made by a program (`rpc_checks.py`), of a model that is another one (`rpc_server.py`): gRPC has threads of its
 own, which the process of the tests is to be without.
 """
 
@@ -57,7 +57,7 @@ DEADLINES = ("not answered in time", "stalls, until its deadline")
 
 def told(*cases: str, **settings: str) -> dict[str, Any]:
     """What came of each case."""
-    program = [sys.executable, "-m", "tests.integration.llm.rpc_program", *cases]
+    program = [sys.executable, "-m", "tests.integration.llm.rpc_checks", *cases]
     ran = subprocess.run(
         program, cwd=ROOT, env={**os.environ, **settings}, capture_output=True, text=True, check=False, timeout=280
     )
