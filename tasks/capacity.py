@@ -161,8 +161,9 @@ def described() -> str:
     separate, together = parts("auto", None)
     each, waiting = separate["RUNNER_CONCURRENCY"], together["RUNNER_CONCURRENCY"]
     return (
-        f"{waiting} tasks that mostly wait, {each} with a process each, and up to "
-        f"{separate[MOST]} whose process ends with them, while that waits for a model"
+        f"{waiting} tasks that mostly wait, {each} with a process each, up to "
+        f"{separate[MOST]} whose process ends with them, while that waits for a model, and beside them up to "
+        f"{separate[SHARED]} of crews that call no code of their own, in processes that they share"
     )
 
 

@@ -76,7 +76,7 @@ class Heartbeat(threading.Thread):
         self._former: Client | None = None  # the one that is registered, until another is
         self._pidfds: dict[int, int] = {}
         self._recheck = 0
-        self._offset = 0.0
+        self._claims: tuple[HeldClaim, ...] = ()  # as of its last beat
         self._wake_r, self._wake_w = os.pipe()
         for end in (self._wake_r, self._wake_w):
             os.set_blocking(end, False)
@@ -182,6 +182,7 @@ class Heartbeat(threading.Thread):
         if not answer.stood:
             self._register()
             return
+        self._claims = answer.claims
         self._take(answer)
         performed = task_marks.performed()
         hung = self._deadlines.passed(answer, HANG_GRACE + outage.seconds)
@@ -371,7 +372,7 @@ class Heartbeat(threading.Thread):
             return
         workers = self._workers()
         waiting = workers.queue_length(self._queue, self._about.get("serves", POOLS))
-        idle = waiting > 0 and workers.claimed(self._worker) < self._slots()
+        idle = waiting > 0 and shared_process.taken_slots(self._claims, forked=self._stop_here is None) < self._slots()
         if self._stall.stands(idle=idle, moved=self._taken()):
             self._restart(
                 f"{waiting} job(s) are queued, slots are free, and none was claimed for {self._settings.stall:g} s"

@@ -13,11 +13,13 @@ import mmap
 import os
 import queue
 import random
+import select
 import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Collection
 from dataclasses import astuple
 from typing import Any
 
@@ -31,6 +33,7 @@ from runner.engine.attempt import Loaded
 from runner.journal import blocking_calls
 from runner.journal.cancellation import cancel_scope
 from runner.journal.enclosing import journal_here
+from runner.providers.records import HeldClaim
 from runner.tasks import capacity
 
 log = logging.getLogger(__name__)
@@ -40,8 +43,10 @@ TASKS = 1000  #: tasks that one runs before it ends: what libraries keep of each
 ACTIVE = 4  #: tasks that do not wait for a model; with so many, a process begins no other task
 POLL = 0.01  #: seconds between two checks of that
 PATIENCE = 30.0  #: seconds that a job waits to begin
-_ENTRY = struct.Struct("32sII")
-"""A shared process, as the others of its worker see it: its code, if it accepts jobs; its pid; its number of tasks."""
+RECEIVE = 1.0  #: seconds in which a child that connected sends its job
+_ENTRY = struct.Struct("32sIII")
+"""A shared process, as the others of its worker see it: its code, if it accepts jobs; its pid; its number of tasks; how
+many jobs are offered to it, and have no answer yet."""
 
 _NO_CODE = bytes(32)
 EMPTY = bytes(PROCESSES * _ENTRY.size)
@@ -57,22 +62,33 @@ def share() -> None:
 
 def forget(pid: int) -> None:
     """Remove a dead process from the table; in the main process."""
-    for place, (_, owner, _) in enumerate(_all()):
+    for place, (_, owner, _, _) in enumerate(_all()):
         if owner == pid:
             _write(place, _NO_CODE, 0, 0)
 
 
-def _all() -> list[tuple[bytes, int, int]]:
+def offered() -> int:
+    """How many children of this worker have offered a job to a shared process, and wait for its answer."""
+    return sum(offers for _, _, _, offers in _all())
+
+
+def taken_slots(claims: Collection[HeldClaim], *, forked: bool) -> int:
+    """How many of a worker's slots have a task, or a job that is offered to a shared process. ``forked``: it has
+    processes; a claim whose process has a number, too, is that of a thread in a shared one, and takes none."""
+    return sum("-" not in claim.process for claim in claims) + offered() if forked else len(claims)
+
+
+def _all() -> list[tuple[bytes, int, int, int]]:
     return list(_ENTRY.iter_unpack(table))
 
 
 def _find(code: bytes) -> list[int]:
-    return [place for place, (found, _, _) in enumerate(_all()) if found == code]
+    return [place for place, (found, *_) in enumerate(_all()) if found == code]
 
 
-def _write(place: int, code: bytes, pid: int, busy: int) -> None:
+def _write(place: int, code: bytes, pid: int, busy: int, offers: int = 0) -> None:
     if isinstance(table, mmap.mmap):
-        _ENTRY.pack_into(table, place * _ENTRY.size, code, pid, busy)
+        _ENTRY.pack_into(table, place * _ENTRY.size, code, pid, busy, offers)
 
 
 def _address(place: int) -> str:
@@ -82,15 +98,15 @@ def _address(place: int) -> str:
 
 def hand_over(job: Job, code: bytes) -> bool:
     """Hand a job over to a shared process that runs the same code. Returns whether one accepted it."""
-    found = _find(code)
+    found, end = _find(code), time.monotonic() + PATIENCE
     random.shuffle(found)
-    return any(_offer(place, job) for place in found)
+    return any(_offer(place, job, end) for place in found)
 
 
-def _offer(place: int, job: Job) -> bool:
+def _offer(place: int, job: Job, end: float) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as line:
         try:
-            line.settimeout(PATIENCE + 5)
+            line.settimeout(max(0.0, end - time.monotonic()) + 5)
             line.connect(_address(place))
             if not _is_own_user(line):
                 return False
@@ -104,6 +120,22 @@ def _is_own_user(line: socket.socket) -> bool:
     """Whether the peer is a process of this user: an abstract address has no permissions."""
     _, user, _ = struct.unpack("3i", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return bool(user == os.getuid())
+
+
+def _received(line: socket.socket) -> Job | None:
+    """The job that one who connected offers; None if that is no child of ours, or has gone."""
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        line.settimeout(RECEIVE)
+        if _is_own_user(line):
+            return Job(*json.loads(line.recv(65536)))
+    line.close()
+    return None
+
+
+def _tell(line: socket.socket, answer: bytes) -> None:
+    """Answer one who offered a job."""
+    with line, contextlib.suppress(OSError):
+        line.send(answer)
 
 
 _python_sleep = time.sleep
@@ -143,7 +175,7 @@ class SharedProcess(sharing.Sharing):
         self._accepts = False  # whether it accepts jobs now
         self._idle: list[_TaskThread] = []
         self._first = 1  # until its first task is done
-        self._busy = self._done = self._threads = 0
+        self._busy = self._done = self._threads = self._offers = 0
         self._socket: socket.socket | None = None
         self._code = b""
         self.place = 0  #: its index in the table
@@ -207,44 +239,62 @@ class SharedProcess(sharing.Sharing):
     def _publish(self) -> None:
         """Update the entry in the table. The process keeps its entry until its last task is done: so do its tasks their
         pages."""
-        _write(self.place, self._code if self._accepts else _NO_CODE, os.getpid(), self._busy)
+        _write(self.place, self._code if self._accepts else _NO_CODE, os.getpid(), self._busy, self._offers)
 
     def _listen(self, line: socket.socket) -> None:
+        """Answer those who offer jobs, each when its job begins, or when it has waited for long enough."""
+        offers: deque[tuple[socket.socket, Job, float]] = deque()
+        watched = select.poll()
+        watched.register(line, select.POLLIN)
         try:
             while True:
-                other, _ = line.accept()
-                with other, contextlib.suppress(OSError, ValueError, TypeError):
-                    other.settimeout(5.0)
-                    if _is_own_user(other):
-                        other.send(b"y" if self._accept(Job(*json.loads(other.recv(65536)))) else b"n")
+                if watched.poll(POLL * 1000 if offers else None):
+                    other, _ = line.accept()
+                    if (job := _received(other)) is not None:
+                        offers.append((other, job, time.monotonic() + PATIENCE))
+                while offers and (answer := self._answer(*offers[0][1:])):
+                    _tell(offers.popleft()[0], answer)
+                self._told(len(offers))
         except OSError:  # it was closed, or this process has no more files
             pass
         finally:
-            self.close()  # the other children would wait for an answer
+            self.close()
+            for other, _, _ in offers:
+                _tell(other, b"n")
+            self._told(0)
 
-    def _accept(self, job: Job) -> bool:
-        """Start a thread's work on a job, if there is room. A job begins when enough of those before it wait for a
-        model."""
+    def _answer(self, job: Job, end: float) -> bytes:
+        """Whether a job that is offered begins here; nothing while that is not known. A job begins when enough of those
+        before it wait for a model."""
         with self._changes:
-            if self._is_active() and self._is_alone():
-                return False  # the child that offers it may use another core
-            left = PATIENCE
-            while self._accepts and self._is_active() and left > 0 and not self._drains():
-                self._changes.wait(POLL)
-                left -= POLL
             if self._drains():
                 self.close()
-            if not self._accepts or left <= 0 or not self._reserve():
-                return False
-            try:
-                thread = self._idle.pop() if self._idle else self._new_thread()
-            except (OSError, RuntimeError) as error:
-                log.warning("cannot start a thread for another task in a shared process: %s", error)
-                self._release()
-                return False
-            self._done += 1
-            if self._done >= TASKS:
-                self.close()
+            if self._accepts and self._is_active():
+                # The child that offers it may use another core
+                return b"n" if self._is_alone() or time.monotonic() >= end else b""
+            return b"y" if self._accepts and self._accept(job) else b"n"
+
+    def _told(self, offers: int) -> None:
+        """Publish how many jobs have no answer yet."""
+        if offers != self._offers:
+            with self._changes:
+                self._offers = offers
+                if self._socket is not None:
+                    self._publish()
+
+    def _accept(self, job: Job) -> bool:
+        """Start a thread's work on a job, if there is room."""
+        if not self._reserve():
+            return False
+        try:
+            thread = self._idle.pop() if self._idle else self._new_thread()
+        except (OSError, RuntimeError) as error:
+            log.warning("cannot start a thread for another task in a shared process: %s", error)
+            self._release()
+            return False
+        self._done += 1
+        if self._done >= TASKS:
+            self.close()
         thread.jobs.put(job)
         return True
 
@@ -261,7 +311,7 @@ class SharedProcess(sharing.Sharing):
             return False
         self._busy += 1
         self._publish()
-        if sum(busy for _, _, busy in _all()) <= capacity.shared():
+        if sum(busy for _, _, busy, _ in _all()) <= capacity.shared():
             return True
         self._release()
         return False

@@ -128,11 +128,16 @@ def seconds(pids: list[int]) -> float:
 STAND_BY = 10.0  #: seconds that another worker is there before it takes over
 
 
+def parts(client: Client, worker: WorkerProcess) -> list[str]:
+    """What a worker has registered as: with the pool ``auto`` it is two."""
+    return [one.id for one in client.store.workers.alive() if os.getpgid(one.fields["pid"]) == worker.pid]
+
+
 def held(client: Client, worker: WorkerProcess) -> Counter[int]:
     """How many tasks each process of a worker has."""
     workers = client.store.workers
-    here = [one.id for one in workers.alive() if os.getpgid(one.fields["pid"]) == worker.pid]
-    claims = (workers.client.hvals(keys.key("claims_key", home=workers.home, worker=one)) for one in here)
+    of = (keys.key("claims_key", home=workers.home, worker=one) for one in parts(client, worker))
+    claims = (workers.client.hvals(key) for key in of)
     return Counter(int(claim.split("|")[1].partition("-")[0]) for some in claims for claim in some)
 
 
@@ -147,9 +152,13 @@ ENDS: dict[str, Callable[[WorkerProcess, int], None]] = {
 class HandOver:
     """One worker ends, and another takes over what it had in flight."""
 
-    def __init__(self, client: Client, fleet: Fleet, redis: RedisServer, *arguments: str) -> None:
+    def __init__(
+        self, client: Client, fleet: Fleet, redis: RedisServer, worker: WorkerProcess, *arguments: str
+    ) -> None:
         self._client, self._redis = client, redis
-        self._other = fleet.start(*arguments)
+        self._other, many = fleet.start(*arguments), len(parts(client, worker))
+        # One that imports CrewAI registers later than its other part.
+        until(lambda: len(parts(client, self._other)) == many, "another worker stands by", within=300.0, every=0.5)
         self._at = self._clock = self._store = self._spent = 0.0
         self.lost = 0
 
@@ -225,7 +234,7 @@ def measure(agents: int, delay: float, *arguments: str, crew_file: str = CREW, e
                     if hand_over is None and now["now"] > at_peak:
                         at_peak, peak = now["now"], max(peak, memory(processes(worker.pid)))
                     if end and hand_over is None and now["now"] == agents:
-                        hand_over = HandOver(client, fleet, redis, *pool)
+                        hand_over = HandOver(client, fleet, redis, worker, *pool)
                         time.sleep(STAND_BY)  # as one that stood by for long: it has imported what others use
                         hand_over.begin(end, worker)
                     elif not answered and hand_over is not None and now["calls"] > agents + hand_over.lost:

@@ -21,9 +21,11 @@ def test_each_that_waits_may_have_a_connection(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(capacity, "machine_memory", lambda: 2**40)
     monkeypatch.setattr(capacity, "processes", lambda: 4)
     monkeypatch.setattr(capacity, "waiting_processes", lambda: 90)
+    monkeypatch.setattr(capacity, "_threads", lambda: 2**20)
     assert capacity.described() == (
-        "2000 tasks that mostly wait, 4 with a process each, and up to 90 whose process ends with them, "
-        "while that waits for a model"
+        "2000 tasks that mostly wait, 4 with a process each, up to 90 whose process ends with them, "
+        "while that waits for a model, and beside them up to 500 of crews that call no code of their own, "
+        "in processes that they share"
     )
 
 

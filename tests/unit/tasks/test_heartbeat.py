@@ -9,7 +9,7 @@ import pytest
 
 from runner.core.settings import WorkerSettings
 from runner.providers.records import Beat, HeldClaim
-from runner.tasks import heartbeat
+from runner.tasks import heartbeat, shared_process
 from runner.tasks.heartbeat import Deadlines, Heartbeat
 
 
@@ -97,3 +97,23 @@ def test_a_deadline_is_that_of_the_workers_own_clock(monkeypatch: pytest.MonkeyP
     assert passed(-3600.0) == []
     now[0] += 2.0
     assert passed(-3600.0) == [timed]
+
+
+@pytest.mark.parametrize(
+    ("processes", "offers", "taken"),
+    [
+        (["1", "2"], 0, 2),
+        (["1", "1-0", "1-1", "1-2"], 0, 1),  # three share the process of the first
+        (["1", "1-0"], 2, 3),  # two have a job, and wait for that process to begin it
+        ([], 0, 0),
+    ],
+)
+def test_a_slot_is_taken_by_a_task_or_by_a_job_that_is_offered_to_another_process(
+    processes: list[str], offers: int, taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where jobs wait, and slots are free for so long, a worker restarts itself."""
+    monkeypatch.setattr(shared_process, "offered", lambda: offers)
+    claims = [HeldClaim(f"r|main|t{n}", n, name, 0) for n, name in enumerate(processes)]
+    assert shared_process.taken_slots(claims, forked=True) == taken
+    # where all of its tasks are in threads, each takes one
+    assert shared_process.taken_slots(claims, forked=False) == len(processes)

@@ -9,7 +9,7 @@ from ...support.interpreters import ran
 pytestmark = pytest.mark.slow
 
 CODE = """
-import os, threading
+import os, queue, threading, time
 from types import SimpleNamespace
 
 os.environ.update(RUNNER_WORKER_ID=f"w-{os.getpid()}", RUNNER_SHARED="3")
@@ -35,10 +35,10 @@ claim = SimpleNamespace(bundle="b", module="m", attr="a", adapter="none", standi
 code, jobs = code_of("b", "m", "a", "none"), [Job("r", "main", f"t{n}", 1) for n in range(6)]
 
 # nobody is there, then nobody of this code
-assert not any(any(code) for code, _, _ in shared_process._all()) and not shared_process.hand_over(jobs[0], code)
+assert not any(any(code) for code, *_ in shared_process._all()) and not shared_process.hand_over(jobs[0], code)
 assert process._may_open(claim)
 process._open(claim, None)
-assert process.is_open and any(any(code) for code, _, _ in shared_process._all())
+assert process.is_open and any(any(code) for code, *_ in shared_process._all())
 assert not shared_process.hand_over(jobs[0], code_of("b", "m", "other", "none"))
 
 # as many as there may be, each in a thread with a working directory of its own
@@ -76,6 +76,31 @@ assert not shared_process.hand_over(jobs[4], code)
 shared_process.forget(1)
 assert not shared_process._all()[3][2]
 
+# those that offer one while it is busy all wait for its answer, and none for that of another
+shared_process.ACTIVE, shared_process.capacity.processes = 0, lambda: 1
+took = queue.SimpleQueue()
+def offer():
+    took.put(shared_process.hand_over(jobs[4], code))
+threads = [threading.Thread(target=offer) for _ in range(3)]
+for thread in threads:
+    thread.start()
+while shared_process.offered() < 3:
+    time.sleep(0.001)
+assert took.empty()
+shared_process.ACTIVE = 10
+assert [took.get(timeout=60) for _ in range(3)] == [True] * 3
+for _ in range(3):
+    assert done.acquire(timeout=60)
+while shared_process.offered():
+    time.sleep(0.001)
+
+# each for so long at most; one whose child has died meanwhile holds up nobody
+shared_process.ACTIVE, shared_process.PATIENCE = 0, 0.2
+for thread in (threads := [threading.Thread(target=offer) for _ in range(3)]):
+    thread.start()
+assert [took.get(timeout=60) for _ in range(3)] == [False] * 3
+shared_process.ACTIVE, shared_process.PATIENCE = 10, 30.0
+
 # a task in its last attempt is not beside others: it may be what ends the process
 assert process.may_share_process(Job("r", "main", "t", 4)) and not process.may_share_process(Job("r", "main", "t", 5))
 
@@ -91,7 +116,7 @@ for changed in (False, True):
     except Interrupted:
         pass
     assert drained == [1] * changed
-assert not any(any(code) for code, _, _ in shared_process._all()) and not shared_process.hand_over(jobs[4], code)
+assert not any(any(code) for code, *_ in shared_process._all()) and not shared_process.hand_over(jobs[4], code)
 
 # its place, by which its tasks have their pages, is its own until the last of them is done
 other = shared_process.SharedProcess(do, lambda: None, lambda: None)
@@ -105,11 +130,11 @@ waits.join(0.05)
 assert waits.is_alive()
 may_end.set()
 waits.join(60)
-assert not waits.is_alive() and len(began) == 4 and not shared_process._all()[0][1]
+assert not waits.is_alive() and len(began) == 7 and not shared_process._all()[0][1]
 
 # who was killed has said nothing: its worker does
 shared_process.forget(os.getpid())
-assert not any(any(code) for code, _, _ in shared_process._all())
+assert not any(any(code) for code, *_ in shared_process._all())
 """
 
 
