@@ -22,7 +22,7 @@ from runner.core import waiting
 from runner.core.jobs import Claim, Job, Refusal
 from runner.core.redaction import redact
 from runner.core.settings import WorkerSettings, cache_dir, setting
-from runner.engine import observers
+from runner.engine import adapters, observers
 from runner.engine.code_cache import CodeCache
 from runner.engine.decisions import Decision, Fail, Release, Retry
 from runner.engine.failures import places
@@ -245,6 +245,7 @@ def share() -> None:
     task_marks.share(places, forked=forked, task_threads=task_threads)
     shared_process.share()
     observers.installed()  # what each of its children would look for, and make, for itself
+    adapters.names()  # this, too: it reads what each installed package says of itself
     task_logging.of_worker()
     for name in scripts.names():
         scripts.load(name)

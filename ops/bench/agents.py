@@ -165,7 +165,7 @@ class HandOver:
     def begin(self, end: str, worker: WorkerProcess) -> None:
         has = held(self._client, worker)
         process, most = has.most_common(1)[0]
-        self._store, self._spent = self._store_has_used(), used([self._other.pid])
+        self._store, self._spent = self._store_has_used(), seconds(processes(self._other.pid))
         self._at, self._clock = time.time(), time.monotonic()
         ENDS[end](worker, process)
         self.lost = most if end == "child" else has.total()
@@ -175,7 +175,7 @@ class HandOver:
 
     def rows(self, runs: Sequence[RunHandle], calls: Sequence[float]) -> list[tuple[str, str]]:
         """What the table says; ``calls`` are those that came afterwards, by the clock of this machine."""
-        store, other = self._store_has_used() - self._store, used([self._other.pid]) - self._spent
+        store, other = self._store_has_used() - self._store, seconds(processes(self._other.pid)) - self._spent
         events = [event for run in runs for event in run.events()]
         again = [at - self._clock for at in calls]
 

@@ -32,6 +32,11 @@ def adapter_of(thing: object) -> Adapter | None:
     return next((adapter for plugin in plugins() if (adapter := plugin.adapter_of(thing)) is not None), None)
 
 
+def names() -> list[str]:
+    """Those of all adapters that are installed here: from here on they are known in this process, and in its forks."""
+    return [name for plugin in plugins() for name in plugin.names]
+
+
 @functools.cache
 def disposable() -> frozenset[str]:
     """The names of the adapters that have a process for each task."""

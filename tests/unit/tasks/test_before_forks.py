@@ -1,5 +1,6 @@
 """What a worker has in its main process before it forks, so that none of its children makes it for itself."""
 
+import importlib.metadata
 import logging
 import threading
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from billiard import get_context
 from celery import platforms
 
 from runner.bundles import task_logging
-from runner.engine import observers
+from runner.engine import adapters, observers
 from runner.journal import task_marks
 from runner.providers.redis import scripts
 from runner.tasks import jobs, pool
@@ -28,6 +29,15 @@ def test_all_scripts_and_observers_are_there(monkeypatch: pytest.MonkeyPatch) ->
     observers.installed()
     task_logging.of_worker()
     assert [one.cache_info().misses for one in found] == asked
+
+
+def test_no_child_looks_through_the_packages_that_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNNER_WORKER_ID", "w-1")
+    monkeypatch.setattr(task_marks, "share_sent", lambda *_: "")
+    jobs.share()
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda **_: pytest.fail("it reads them"))
+    adapters.preparations.cache_clear()
+    assert adapters.preparations("native") == ()
 
 
 def test_a_child_ends_with_its_worker_without_a_parser_of_c(monkeypatch: pytest.MonkeyPatch) -> None:
