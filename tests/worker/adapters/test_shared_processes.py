@@ -48,6 +48,22 @@ with Client() as client:
         print(client.submit(crew, {"n": f"run {number}"}).id)
 """
 
+PARTS = "abcdef"
+
+PARALLEL = """
+    from crewai import Agent, Crew, Task
+
+    agent = Agent(role="writer", goal="write", backstory="it writes", llm="openai/gpt-4o-mini")
+    how = dict(expected_output="text", agent=agent)
+    first = Task(name="first", description="Write first of all.", **how)
+    parts = [
+        Task(name=name, description=f"Write {name} of all.", async_execution=True, context=[first], **how)
+        for name in "abcdef"
+    ]
+    last = Task(name="last", description="Write last of all.", context=parts, **how)
+    crew = Crew(agents=[agent], tasks=[first, *parts, last])
+"""
+
 OF_ITS_OWN = "crew.tasks[0].callback = lambda output: None"
 
 
@@ -155,6 +171,39 @@ def test_an_end_of_the_process_costs_each_the_call_that_was_out(
     counted = (sum(one.ledger["paid"] for one in ends), sum(one.ledger["in_doubt"] for one in ends))
     assert counted == (MANY, repeated)
     assert models.summary()["requests"] == MANY + repeated
+
+
+def test_parallel_tasks_of_one_run_share_a_process_and_each_is_done_again_where_that_dies(
+    crewai_fleet: Any, client: Client, write_crew: Any, at: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    may_answer = threading.Event()
+
+    def answer(request: ModelRequest) -> str:
+        name = str(request.body).partition("Write ")[2].partition(" of all")[0]
+        assert name == "first" or may_answer.wait(300)
+        return name
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    with ModelServer(answer) as models:
+        monkeypatch.setenv("OPENAI_BASE_URL", models.root + "/v1")
+        # Given a run with tasks that are ready at once, which wait
+        crewai_fleet.start("--pool", "prefork")
+        submitted = crewai_fleet.runner("submit", str(write_crew(PARALLEL)), "--detach")
+        assert submitted.returncode == 0, submitted.stderr
+        run = submitted.stdout.split()[-1]
+        models.wait_for(1 + len(PARTS), 200)
+        # When the process dies that has most of them
+        pid, many = at([run]).most_common(1)[0]
+        assert many > 1
+        os.kill(pid, signal.SIGKILL)
+        # Then each that it had asks again, and no other does
+        models.wait_for(1 + len(PARTS) + many, 200)
+        may_answer.set()
+        end = client.run(run).wait(200)
+        assert end.outputs == {name: name for name in ("first", *PARTS, "last")}
+        assert (end.ledger["paid"], end.ledger["in_doubt"]) == (2 + len(PARTS), many)
+        assert models.summary()["requests"] == 2 + len(PARTS) + many
 
 
 def test_a_task_whose_processes_die_fails_its_own_run_alone(
