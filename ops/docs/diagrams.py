@@ -71,12 +71,13 @@ class Trace:
     def command(self, command: Command) -> None:
         """Keep what a worker asks of the store: scripts, but for those that are asked again and again, or some time."""
         who = command.connection.split(":")
-        if who[0] != "runner" or len(who) > 3 or command.name not in _said():
+        name = "record_own_step" if command.name == "HSETNX" else command.name  # as it does, without a script
+        if who[0] != "runner" or len(who) > 3 or name not in _said():
             return
-        if command.name in ("beat", "elect", "take", "redeliver", "move_due", "check_runs", "trim", "reap"):
+        if name in ("beat", "elect", "take", "redeliver", "move_due", "check_runs", "trim", "reap"):
             return
         worker = self.names.get(who[1], who[1])
-        self.add(f"task on {worker}" if len(who) == 3 else worker, "store", command.name)
+        self.add(f"task on {worker}" if len(who) == 3 else worker, "store", name)
 
     def unblocked(self, command: Command) -> None:
         """What a worker that is asked to end tells the server about its own consumer."""

@@ -15,6 +15,7 @@ from runner.providers.redis import scripts
 from runner.providers.redis.pipelined import PipelinedConnection
 from runner.providers.redis.scripts import PackedScript, flat
 from runner.providers.redis.step_notes import NEITHER, StepNotes
+from runner.providers.redis.watched_task import WatchedTask
 
 
 class _Posted:
@@ -39,6 +40,9 @@ class _Posted:
         self.error: BaseException | None = None
 
 
+_PAID = text_of_one(STEP)
+
+
 def _nothing() -> None:
     """It is acknowledged."""
 
@@ -52,6 +56,18 @@ class ClaimedSteps(StepNotes):
     def _record_own(self) -> PackedScript:
         script = scripts.load("record_own_step")
         return PackedScript(script, self._run, self._task, self._journal, self._claim.token)
+
+    @cached_property
+    def _watched(self) -> WatchedTask | None:
+        """What records steps without a script; None where others use the connection as well."""
+        if not isinstance(line := self._line, PipelinedConnection):
+            return None
+        return WatchedTask(line, self._run, self._task, self._journal, self._claim.token)
+
+    @cached_property
+    def _names(self) -> set[str]:
+        """What is recorded under this claim, and before it."""
+        return set(self._claim.recorded)
 
     @cached_property
     def _record_call(self) -> PackedScript:
@@ -84,6 +100,8 @@ class ClaimedSteps(StepNotes):
                 self._settle(self._posted)
             if self._out.ahead:
                 self._confirm()
+            if entry is STEP and usage is NO_TOKENS and not replayed and self._record_watched(step, value):
+                return
             many = 0 if entry is None else self._open[entry]
             try:
                 begun, reserved = self._without(entry, many)
@@ -91,7 +109,8 @@ class ClaimedSteps(StepNotes):
                 done = None
                 if not replayed and usage is NO_TOKENS and (entry is None or entry.kind == "step"):
                     paid, expected = "" if entry is None else "1", reserved_text(reserved)
-                    done = self._record_own(self._line, step, value, paid, begun, expected, self._reached)
+                    done = self._record_and_watch(step, value, paid, begun, expected)
+                    done = done or self._record_own(self._line, step, value, paid, begun, expected, self._reached)
                 elif not replayed and entry is not None and entry.kind == "model":
                     slots = self._of_call(step, value, begun, reserved, entry, usage, reported)
                     done = self._record_call(self._line, *slots)
@@ -105,6 +124,51 @@ class ClaimedSteps(StepNotes):
                 self._leave_in_doubt(entry, many)
                 raise
             self._recorded(step, entry, begun, reserved)
+
+    def _record_and_watch(self, step: str, value: str, paid: str, begun: str, expected: str) -> bool:
+        """Record by the script one that another step is to follow, and have the server watch the task from then on."""
+        watched = self._watched
+        if watched is None or not self._line.watches or not paid or expected != "1":
+            return False
+        script = self._record_own.packed(step, value, paid, begun, expected, self._reached)
+        return watched.begin(script, begun, expected, self._reached)
+
+    def _record_watched(self, step: str, value: str) -> bool:
+        """Record one that began on the note that was reserved for it, and reserve the next, without a script.
+
+        As nothing else was written of the task since, as much is under way as was. Returns whether it was recorded.
+        """
+        watched = self._watched
+        if (
+            watched is None
+            or self._line.watcher is not watched
+            or self._reserved is not False
+            or self._next.get(STEP) is not STEP
+            or step in self._names
+        ):
+            return False
+        many = self._open[STEP]
+        self._open[STEP] = many - 1
+        self._between = (STEP, 1)
+        try:
+            done = watched.record(step, value, self._reached + 1)
+        except BaseException:
+            self._leave_in_doubt(STEP, many)
+            raise
+        if not done:
+            self._open[STEP] = many
+            return False
+        self._reached += 1
+        self._next.recorded = STEP
+        self._names.add(step)
+        self._between = NEITHER
+        self._heard = time.monotonic()
+        if self._out.is_unsure:
+            self._out.sure()
+        if self._log is not None:
+            self._log.recorded((step,), _PAID, watched.begun)
+        self._reserve(True)
+        return True
 
     def post_step(
         self, step: str, value: str, *, replayed: Counters | int, entry: AccountKey, usage: Usage, reported: bool
@@ -181,6 +245,8 @@ class ClaimedSteps(StepNotes):
 
     def _recorded(self, step: str, entry: AccountKey | None, begun: str, reserved: AccountKey | None) -> None:
         """The store acknowledged it."""
+        if self._watched is not None:
+            self._names.add(step)
         if self._log is not None:
             self._log.recorded((step,), "" if entry is None else text_of_one(entry), begun)
         if entry is not None:
@@ -302,6 +368,8 @@ class ClaimedSteps(StepNotes):
                 self._between = NEITHER
                 raise
             self._between = NEITHER
+            if self._watched is not None:
+                self._names.update(texts[::2])
             self._reserve(None)
             for entry, alike in by_entry.items():
                 if self._log is not None:

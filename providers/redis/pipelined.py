@@ -5,11 +5,13 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
 import hiredis
 from redis import ConnectionError
+from redis._parsers.hiredis import NOT_ENOUGH_DATA
 from redis.exceptions import DataError, ResponseError
 
 from runner.providers.redis import keys
@@ -51,6 +53,10 @@ class PipelinedConnection:
         """Whether the server may not know our scripts, or what was sent `later`: see who sends it again."""
         self.missed: Callable[[], object] = bool
         """Called when a command was not taken: what was sent `later` before it may be lost, or refused, too."""
+        self.watches = True
+        """Whether the server lets it watch keys, as far as is known."""
+        self.watcher: object = None
+        """For whom the server watches a key, if nothing was written there since that we know of."""
 
     def side(self) -> Any:
         """What one task writes to: the connection itself, as no other task does meanwhile."""
@@ -113,6 +119,31 @@ class PipelinedConnection:
             self.missed()
             raise
 
+    def ask_all(self, commands: bytes, many: int) -> list[Any] | None:
+        """Send so many commands together, once. Returns their answers, errors among them; None where they are lost."""
+        try:
+            with self.lock:
+                if self._closed or self._unread:
+                    self._open()
+                    self._read_unread()
+                connection = self._connection
+                connection._sock.sendall(commands)
+                parser = connection._parser
+                parser.read_from_socket()
+                answers = list(islice(iter(parser._reader.gets, NOT_ENOUGH_DATA), many))
+                while len(answers) < many:
+                    parser.read_from_socket()
+                    answers += islice(iter(parser._reader.gets, NOT_ENOUGH_DATA), many - len(answers))
+                return answers
+        except (*TRANSIENT_ERRORS, OSError):
+            self.close()
+            self.missed()
+            return None
+        except BaseException:
+            self.close()
+            self.missed()
+            raise
+
     def ask_for(self, call: Callable[[Any], Any]) -> Any:
         """What ``call`` gives of this line, whose commands are asked once; None also where the server is away or
         refuses."""
@@ -139,8 +170,7 @@ class PipelinedConnection:
 
     def _send(self, *command: Any) -> None:
         if self._closed:
-            self._connection.connect()  # left alone it would return to the same server, whichever is the master now
-            self._closed = False
+            self._open()
         packed = command[0]
         if type(packed) is not bytes or len(command) > 1:
             try:
@@ -148,6 +178,11 @@ class PipelinedConnection:
             except TypeError as error:
                 raise DataError(str(error)) from None
         self._connection.send_packed_command((packed,), check_health=False)
+
+    def _open(self) -> None:
+        if self._closed:
+            self._connection.connect()  # left alone it would return to the same server, whichever is the master now
+            self._closed = False
 
     def settle(self) -> None:
         """Read all that is unread: from here on `fresh` says whether it was taken."""
@@ -185,4 +220,5 @@ class PipelinedConnection:
         self._is_posted = False
         self._closed = True
         self.reconnected = True
+        self.watcher = None
         self._connection.disconnect()

@@ -70,3 +70,4 @@ class ConnectionSide:
         self.settle, self.replicated = line.settle, line.replicated
         self.reconnected = True
         self.missed: Callable[[], object] = bool
+        self.watches, self.watcher = False, None  # others use the connection as well

@@ -136,8 +136,9 @@ class ClaimLog:
 
     def recorded(self, steps: Sequence[str], paid: str, begun: str) -> None:
         """The records of steps, which count alike, were acknowledged."""
-        names = ", ".join(map(encode_basestring_ascii, steps))
-        if len(steps) > 1 and (len(steps) > TOGETHER or len(names) > LONG):
+        one = len(steps) == 1  # as in most tasks
+        names = encode_basestring_ascii(steps[0]) if one else ", ".join(map(encode_basestring_ascii, steps))
+        if not one and (len(steps) > TOGETHER or len(names) > LONG):
             many = TOGETHER if len(steps) > TOGETHER else 1
             for start in range(0, len(steps), many):
                 self.recorded(steps[start : start + many], paid, begun)

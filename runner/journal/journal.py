@@ -112,7 +112,9 @@ class Journal(ModelCalls):
                 raise
             text = self._ended(name, frame, token, mark, value, result_type, watch)
         self.cancel_scope.check()
-        return steps.load_own(value, text, result_type)
+        if result_type is None and type(value) in steps.AS_WRITTEN:  # as `steps.load_own`, which would be one more call
+            return value
+        return steps.load(text, result_type)
 
     async def _astep(
         self,

@@ -123,7 +123,7 @@ class Cost(NamedTuple):
     calls: float  #: of Python functions
     sent: float  #: commands, by the worker
     trips: float  #: times that it waited for the server
-    inside: float  #: commands that scripts called
+    inside: float  #: commands that scripts called, and those that go together but for the first
     received: float  #: bytes, by the server
     answered: float  #: bytes, by the server
     garbage: float = 0  #: objects in cycles, which wait for Python's collector: to look for them took a tenth of a task
@@ -133,7 +133,7 @@ BUDGETS = {
     "task": Cost(calls=206, sent=2, trips=2, inside=45, received=887, answered=802),
     "next task": Cost(calls=177, sent=1, trips=1, inside=26, received=553, answered=343),
     "next run": Cost(calls=182, sent=1, trips=1, inside=57, received=499, answered=361),
-    "step": Cost(calls=51, sent=1, trips=1, inside=5, received=307, answered=5),
+    "step": Cost(calls=43, sent=1, trips=1, inside=6, received=502, answered=78),
     "mapped step": Cost(calls=41, sent=0, trips=0, inside=0, received=40, answered=1),
     "call": Cost(calls=108, sent=1, trips=1, inside=10, received=870, answered=5),
     "gathered call": Cost(calls=160, sent=0, trips=0, inside=6, received=566, answered=1),  # 30 are of asyncio

@@ -76,6 +76,15 @@ class LossyLine(PipelinedConnection):
             raise ConnectionError("the answer was lost")
         return answer
 
+    def ask_all(self, commands: bytes, many: int) -> list[Any] | None:
+        answers = super().ask_all(commands, many)
+        if self.lose:
+            self.lose -= 1
+            self.close()
+            self.missed()
+            return None
+        return answers
+
 
 @pytest.fixture
 def clock(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> Clock:

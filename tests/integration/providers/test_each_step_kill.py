@@ -39,6 +39,7 @@ def test_what_was_done_and_is_not_recorded_is_in_doubt(
     with pytest.MonkeyPatch.context() as patch, pytest.raises(error):  # noqa: PT012 - by one way or the other
         if error is Interrupted:
             patch.setattr(driver.line, "ask", stopped)
+            patch.setattr(driver.line, "ask_all", stopped)
         if together:
             scene.task.record_steps([DoneStep(name, "1", entry)], replayed=0)
         else:
@@ -64,7 +65,7 @@ class Doomed(Scene):
         self.under_way: dict[str, AccountKey] = {}  #: what it does; a call, from when it leaves
         super().__init__(driver)
         line = driver.line
-        for name in ("ask", "send_nowait"):
+        for name in ("ask", "ask_all", "send_nowait"):
             setattr(line, name, self._passing(getattr(line, name)))
         self._left = place
 

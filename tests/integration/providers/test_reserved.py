@@ -71,17 +71,6 @@ def scene(driver: Driver) -> Scene:
     return Scene(driver)
 
 
-def test_a_step_after_another_is_one_command(scene: Scene, redis: Redis) -> None:
-    before = redis.info("stats")["total_commands_processed"]
-    for _ in range(10):
-        scene.step()
-    inside = redis.info("commandstats")["cmdstat_evalsha"]["calls"]
-    for _ in range(10):
-        scene.step()
-    assert redis.info("commandstats")["cmdstat_evalsha"]["calls"] == inside + 10
-    assert redis.info("stats")["total_commands_processed"] > before
-
-
 def test_who_can_say_nothing_reserves_nothing(driver: Driver) -> None:
     scene = Scene(driver, watched=False)
     assert scene.begun == ("", "")

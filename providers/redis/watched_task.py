@@ -1,0 +1,76 @@
+"""Records of an author's own steps by plain commands: a transaction that the server drops if the claim was touched.
+
+A script costs the server more than all that this one does. So where steps follow closely the connection watches the
+task's record, and a step is a transaction, with which the next look at the record goes out: one round trip. A claim
+changes hands only by writes to that record; no heartbeat is one. From a look that found the token on, whatever writes
+there has the server drop the transaction. What was dropped, or whose answer was lost, is recorded by the script, which
+finds out why.
+
+Only a connection that one task uses watches anything: a transaction ends what is watched by all who share it.
+"""
+
+import hiredis
+from redis.exceptions import ResponseError
+
+from runner.providers.redis.pipelined import PipelinedConnection
+
+
+class WatchedTask:
+    """The record of a claimed task on its own connection, whose ``watcher`` this is while the server watches it.
+
+    Each look has the server say that it watches. That it takes transactions is found out before the first one: without
+    them a command would be done whatever else is refused.
+    """
+
+    def __init__(self, line: PipelinedConnection, run: str, task: str, journal: str, token: int) -> None:
+        self._line, self._run, self._task, self._token = line, run, task, str(token)
+        look = _pack("WATCH", task) + _pack("HMGET", task, "token", "reached")
+        self._try = (_pack("UNWATCH") + _pack("MULTI") + _pack("EXEC") + look).encode()
+        self._head = _pack("MULTI") + _pack("HSETNX", journal, "", "").removesuffix("0\r\n\r\n$0\r\n\r\n")
+        self._look = _pack("EXEC") + look
+        self._undo = _pack("HDEL", run, "paid").encode()
+        self.begun = self._tail = ""
+
+    def begin(self, script: bytes, begun: str, reserved: str, reached: int) -> bool:
+        """Record a step by this script, and look at the task. Returns whether it was recorded."""
+        answers = self._line.ask_all(script + self._try, 6)
+        if answers is None or answers[0] != 1:
+            return False
+        if answers[2:5] != ["OK", [], "OK"]:
+            self._line.watches = False  # an ACL may forbid it
+        elif answers[5] == [self._token, str(reached)]:
+            note = _pack("HSET", self._task, "begun", begun, "reserved", reserved, "reached", "")
+            self._tail = _pack("HINCRBY", self._run, "paid", "1") + note.removesuffix("0\r\n\r\n")
+            self.begun = begun
+            self._line.watcher = self
+        return True
+
+    def record(self, step: str, value: str, reached: int) -> bool:
+        """Record a step that has no record yet, and look again. Returns whether it was recorded."""
+        line, at = self._line, str(reached)
+        if step.isascii() and value.isascii():  # as long as they are in bytes
+            name, text = len(step), len(value)
+        else:
+            name, text = len(step.encode()), len(value.encode())
+        line.watcher = None
+        commands = (
+            f"{self._head}{name}\r\n{step}\r\n${text}\r\n{value}\r\n{self._tail}{len(at)}\r\n{at}\r\n{self._look}"
+        )
+        answers = line.ask_all(commands.encode(), 7)
+        if answers is None or type(answers[4]) is not list:
+            return False
+        if answers[5] == "OK" and answers[6] == [self._token, at]:
+            line.watcher = self
+        for one in answers[4]:
+            if isinstance(one, ResponseError):
+                raise one  # a key of another type: nothing of ours
+        if answers[4][1] == 1:  # it has recorded some before: the run was removed by hand, and is not to be back
+            line.watcher = None
+            line.ask_all(self._undo, 1)
+            return False
+        return True
+
+
+def _pack(*command: str) -> str:
+    packed: bytes = hiredis.pack_command(command)  # type: ignore[arg-type]  # it says that they are one
+    return packed.decode()
