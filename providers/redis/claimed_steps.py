@@ -58,11 +58,10 @@ class ClaimedSteps(StepNotes):
         return PackedScript(script, self._run, self._task, self._journal, self._claim.token)
 
     @cached_property
-    def _watched(self) -> WatchedTask | None:
-        """What records steps without a script; None where others use the connection as well."""
-        if not isinstance(line := self._line, PipelinedConnection):
-            return None
-        return WatchedTask(line, self._run, self._task, self._journal, self._claim.token)
+    def _watched(self) -> WatchedTask:
+        """What records steps without a script, where no others use the connection."""
+        assert isinstance(self._line, PipelinedConnection)
+        return WatchedTask(self._line, self._run, self._task, self._journal, self._claim.token)
 
     @cached_property
     def _names(self) -> set[str]:
@@ -126,10 +125,11 @@ class ClaimedSteps(StepNotes):
             self._recorded(step, entry, begun, reserved)
 
     def _record_and_watch(self, step: str, value: str, paid: str, begun: str, expected: str) -> bool:
-        """Record by the script one that another step is to follow, and have the server watch the task from then on."""
-        watched = self._watched
-        if watched is None or not self._line.watches or not paid or expected != "1":
+        """Record by the script the second of steps that follow closely, and have the server watch the task from then
+        on."""
+        if self._reserved is not False or expected != "1" or not paid or not self._line.watches:
             return False
+        watched = self._watched
         script = self._record_own.packed(step, value, paid, begun, expected, self._reached)
         return watched.begin(script, begun, expected, self._reached)
 
@@ -138,10 +138,9 @@ class ClaimedSteps(StepNotes):
 
         As nothing else was written of the task since, as much is under way as was. Returns whether it was recorded.
         """
-        watched = self._watched
         if (
-            watched is None
-            or self._line.watcher is not watched
+            self._line.watcher is None
+            or self._line.watcher is not (watched := self._watched)
             or self._reserved is not False
             or self._next.get(STEP) is not STEP
             or step in self._names
@@ -245,7 +244,7 @@ class ClaimedSteps(StepNotes):
 
     def _recorded(self, step: str, entry: AccountKey | None, begun: str, reserved: AccountKey | None) -> None:
         """The store acknowledged it."""
-        if self._watched is not None:
+        if self._line.watches:
             self._names.add(step)
         if self._log is not None:
             self._log.recorded((step,), "" if entry is None else text_of_one(entry), begun)
@@ -368,7 +367,7 @@ class ClaimedSteps(StepNotes):
                 self._between = NEITHER
                 raise
             self._between = NEITHER
-            if self._watched is not None:
+            if self._line.watches:
                 self._names.update(texts[::2])
             self._reserve(None)
             for entry, alike in by_entry.items():

@@ -58,6 +58,14 @@ def test_a_heartbeat_and_what_other_tasks_write_drop_no_step(scene: Scene, redis
     assert scripts_run(redis) == before + 5, "the beats alone"
 
 
+def test_a_line_among_the_runs_events_drops_none(scene: Scene, redis: Redis) -> None:
+    before = scripts_run(redis)
+    for _ in range(5):
+        scene.task.note("log", "so far")
+        scene.step()
+    assert scripts_run(redis) == before + 5, "the lines alone"
+
+
 def lost_before(scene: Scene) -> None:
     """Between a step and the next."""
     scene.die(dead=False)
@@ -180,7 +188,7 @@ def test_the_next_task_of_the_connection_is_not_dropped_for_the_last_ones_sake(d
     task = ClaimedTask(driver.line, claim, lambda text: None)
     before = 0
     for number in range(5):
-        if number == 1:
+        if number == 2:
             before = scripts_run(redis)
         task.begin_step(STEP)
         task.record_step(f"s#{number}", "1", replayed=0)
