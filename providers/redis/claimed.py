@@ -72,7 +72,6 @@ class ClaimedTask(ClaimedSteps):
         trigger: str = "",
     ) -> int:
         """Put an event of the task's code among the run's: see ``append_event.lua``. Returns its sequence."""
-        self._line.watcher = None
         return self._held(
             scripts.load("append_event"),
             run=self._run,

@@ -40,6 +40,7 @@ class _Posted:
         self.error: BaseException | None = None
 
 
+IN_VAIN = 3  #: looks at a task, one after the other, between which and the next step something else was written
 _PAID = text_of_one(STEP)
 
 
@@ -51,6 +52,7 @@ class ClaimedSteps(StepNotes):
     """The steps of a claimed task. Each write shows the token; `ClaimLost` if it no longer holds."""
 
     _reached = 0  #: records that this attempt replayed or made: its progress
+    _looks = 0  #: since the last one that a step had use for
 
     @cached_property
     def _record_own(self) -> PackedScript:
@@ -129,6 +131,9 @@ class ClaimedSteps(StepNotes):
         on."""
         if self._reserved is not False or expected != "1" or not paid or not self._line.watches:
             return False
+        if self._looks == IN_VAIN:
+            return False
+        self._looks += 1
         watched = self._watched
         script = self._record_own.packed(step, value, paid, begun, expected, self._reached)
         return watched.begin(script, begun, expected, self._reached)
@@ -157,6 +162,7 @@ class ClaimedSteps(StepNotes):
         if not done:
             self._open[STEP] = many
             return False
+        self._looks = 0
         self._reached += 1
         self._next.recorded = STEP
         self._names.add(step)

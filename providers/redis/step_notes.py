@@ -217,7 +217,6 @@ class StepNotes:
 
     def _note_surely(self) -> None:
         """Say it, and wait for the answer. Raises `ClaimLost`."""
-        self._line.watcher = None
         try:
             self._held(self._begin, self._open.text(), "")
         except ClaimLost:
@@ -238,6 +237,7 @@ class StepNotes:
         with self._lock:
             if self._posted is not None:
                 self._settle(self._posted)
+            self._line.watcher = None
             answer = int(script(self._line, *slots, **by_name))
         if not answer:
             raise ClaimLost(f"the claim on {self._claim.job.ref} is lost")
