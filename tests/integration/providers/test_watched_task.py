@@ -210,5 +210,6 @@ def test_a_note_that_is_withdrawn_ends_what_is_watched(scene: Scene, redis: Redi
 
 
 def test_it_looks_at_nothing_that_a_heartbeat_writes() -> None:
-    commands = watched_task.WatchedTask(None, "run", "task", "journal", 7)._try  # type: ignore[arg-type]
+    no_line: Any = None
+    commands = watched_task.WatchedTask(no_line, "run", "task", "journal", 7)._try
     assert commands.count(b"WATCH\r\n$4\r\ntask") == 1
