@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import filterfalse, islice
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +19,9 @@ from runner.providers.redis.connection import Client
 from runner.providers.redis.patience import TRANSIENT_ERRORS, NotNow, not_now, retry_while_unavailable
 
 log = logging.getLogger(__name__)
+
+_unasked = hiredis.PushNotification.__instancecheck__
+"""Whether it is no answer: what a server says by itself, of its maintenance for one, comes between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,7 @@ class PipelinedConnection:
         self.watches = True
         """Whether the server lets it watch keys, as far as is known."""
         self.watcher: object = None
-        """For whom the server watches a key, if nothing was written there since that we know of."""
+        """For whom the server watches a key, if nothing was sent since that may write there."""
 
     def side(self) -> Any:
         """What one task writes to: the connection itself, as no other task does meanwhile."""
@@ -130,10 +133,11 @@ class PipelinedConnection:
                 connection._sock.sendall(commands)
                 parser = connection._parser
                 parser.read_from_socket()
-                answers = list(islice(iter(parser._reader.gets, NOT_ENOUGH_DATA), many))
+                gets = parser._reader.gets
+                answers = list(islice(filterfalse(_unasked, iter(gets, NOT_ENOUGH_DATA)), many))
                 while len(answers) < many:
                     parser.read_from_socket()
-                    answers += islice(iter(parser._reader.gets, NOT_ENOUGH_DATA), many - len(answers))
+                    answers += islice(filterfalse(_unasked, iter(gets, NOT_ENOUGH_DATA)), many - len(answers))
                 return answers
         except (*TRANSIENT_ERRORS, OSError):
             self.close()
@@ -169,6 +173,7 @@ class PipelinedConnection:
         self._behind = behind
 
     def _send(self, *command: Any) -> None:
+        self.watcher = None
         if self._closed:
             self._open()
         packed = command[0]

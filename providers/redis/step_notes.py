@@ -196,7 +196,6 @@ class StepNotes:
         if self._line.reconnected:
             self._line.execute_command("SCRIPT", "LOAD", self._begin.script.text)
             self._line.reconnected = False
-        self._line.watcher = None
         self._line.send_nowait(self._begin.packed(self._open.text() if begun is None else begun, new))
         self._noted = True
         self._reserve(None)
@@ -237,7 +236,6 @@ class StepNotes:
         with self._lock:
             if self._posted is not None:
                 self._settle(self._posted)
-            self._line.watcher = None
             answer = int(script(self._line, *slots, **by_name))
         if not answer:
             raise ClaimLost(f"the claim on {self._claim.job.ref} is lost")
@@ -255,7 +253,6 @@ class StepNotes:
         with self._lock:
             if self._posted is not None:
                 self._settle(self._posted)
-            self._line.watcher = None
             answer = script(self._line, **{**slots, **self._who})
         if answer[0] == "refused":
             raise ClaimLost(f"the claim on {self._claim.job.ref} is lost: token {self._claim.token} no longer holds")

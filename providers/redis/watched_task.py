@@ -25,20 +25,23 @@ class WatchedTask:
     def __init__(self, line: PipelinedConnection, run: str, task: str, journal: str, token: int) -> None:
         self._line, self._run, self._task, self._token = line, run, task, str(token)
         look = _pack("WATCH", task) + _pack("HMGET", task, "token", "reached")
-        self._try = (_pack("UNWATCH") + _pack("MULTI") + _pack("EXEC") + look).encode()
+        first_look = _pack("WATCH", task) + _pack("HMGET", task, "token", "reached", "crashes", "handed")
+        self._try = (_pack("UNWATCH") + _pack("MULTI") + _pack("EXEC") + first_look).encode()
         self._head = _pack("MULTI") + _pack("HSETNX", journal, "", "").removesuffix("0\r\n\r\n$0\r\n\r\n")
         self._look = _pack("EXEC") + look
-        self._undo = _pack("HDEL", run, "paid").encode()
+        self._remove = _pack("HDEL", run, "paid").encode()
+        self._uncount = _pack("HINCRBY", run, "paid", "-1").encode()
         self.begun = self._tail = ""
 
     def begin(self, script: bytes, begun: str, reserved: str, reached: int) -> bool:
         """Record a step by this script, and look at the task. Returns whether it was recorded."""
+        self._line.watcher = None
         answers = self._line.ask_all(script + self._try, 6)
         if answers is None or answers[0] != 1:
             return False
         if answers[2:5] != ["OK", [], "OK"]:
             self._line.watches = False  # an ACL may forbid it
-        elif answers[5] == [self._token, str(reached)]:
+        elif answers[5] == [self._token, str(reached), "0", None]:  # what its progress ends has ended
             note = _pack("HSET", self._task, "begun", begun, "reserved", reserved, "reached", "")
             self._tail = _pack("HINCRBY", self._run, "paid", "1") + note.removesuffix("0\r\n\r\n")
             self.begun = begun
@@ -64,10 +67,13 @@ class WatchedTask:
         for one in answers[4]:
             if isinstance(one, ResponseError):
                 raise one  # a key of another type: nothing of ours
-        if answers[4][1] == 1:  # it has recorded some before: the run was removed by hand, and is not to be back
+        first, paid, _ = answers[4]
+        if paid == 1:  # it has recorded some before: the run was removed by hand, and is not to be back
             line.watcher = None
-            line.ask_all(self._undo, 1)
+            line.ask_all(self._remove, 1)
             return False
+        if not first:  # its record was broken off after it left, and came nevertheless
+            line.ask_all(self._uncount, 1)
         return True
 
 

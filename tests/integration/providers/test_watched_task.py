@@ -213,3 +213,81 @@ def test_it_looks_at_nothing_that_a_heartbeat_writes() -> None:
     no_line: Any = None
     commands = watched_task.WatchedTask(no_line, "run", "task", "journal", 7)._try
     assert commands.count(b"WATCH\r\n$4\r\ntask") == 1
+
+
+def test_progress_ends_what_was_counted_without_any(scene: Scene, redis: Redis) -> None:
+    """Also of an attempt that records as much as the one before, but other steps: the next one is more."""
+    scene.step()
+    scene.die()
+    (job,) = scene.driver.jobs()
+    claim = scene.driver.claim(job)
+    assert isinstance(claim, Claim)
+    task, record = ClaimedTask(scene.driver.line, claim, lambda text: None), JOURNAL.replace("journal", "task")
+    redis.hset(record, "handed", 1)
+    for number in range(3):
+        task.begin_step()
+        task.record_step(f"other#{number}", "1", replayed=0)
+    assert redis.hmget(record, "reached", "crashes", "handed") == ["3", "1", "1"]
+    task.begin_step()
+    task.record_step("other#3", "1", replayed=0)
+    assert redis.hmget(record, "reached", "crashes", "handed") == ["4", "0", None]
+
+
+def test_a_look_that_finds_another_claim_ends_what_was_watched_before(scene: Scene, redis: Redis) -> None:
+    """It would be the other one's record that the server watches."""
+    line, ask_all = scene.driver.line, scene.driver.line.ask_all
+
+    def apart(commands: bytes, many: int) -> list[Any] | None:
+        script, look, rest = commands.partition(b"*1\r\n$7\r\nUNWATCH")
+        line.ask_all = ask_all
+        answers = ask_all(script, 1)
+        scene.die(dead=False)
+        return [*(answers or []), *(ask_all(look + rest, many - 1) or [])]
+
+    line.ask_all = apart
+    scene.task.begin_step()
+    scene.task.record_step("s#1", "1", replayed=0)  # it has a record: by the script
+    kept = redis.hgetall(JOURNAL)
+    with pytest.raises(ClaimLost):
+        scene.step()
+    assert redis.hgetall(JOURNAL) == kept
+
+
+def test_whatever_else_is_sent_may_write_to_the_record(scene: Scene) -> None:
+    scene.driver.line.execute_command("PING")
+    assert scene.driver.line.watcher is None
+
+
+def test_a_step_that_came_though_it_was_broken_off_counts_once(scene: Scene, redis: Redis) -> None:
+    def broken_off(commands: bytes, many: int) -> list[Any] | None:
+        ask_all(commands, many)
+        line.close()
+        raise KeyboardInterrupt
+
+    line, ask_all = scene.driver.line, scene.driver.line.ask_all
+    line.ask_all = broken_off
+    with pytest.raises(KeyboardInterrupt):
+        scene.step()
+    line.ask_all = ask_all
+    scene.task.drop_step()
+    for _ in range(2):
+        scene.task.begin_step()
+        scene.task.record_step(f"t#{_}", "1", replayed=0)
+    assert line.watcher is not None
+    scene.task.begin_step()
+    scene.task.record_step(f"s#{scene.steps}", "1", replayed=0)
+    assert paid(scene) == redis.hlen(JOURNAL) == 5
+
+
+def test_what_the_server_says_unasked_is_no_answer(scene: Scene, redis: Redis) -> None:
+    line = scene.driver.line
+    line.execute_command("HELLO", "3")
+    line.execute_command("CLIENT", "TRACKING", "ON", "BCAST", "PREFIX", "a-")
+    for _ in range(4):
+        scene.step()
+        redis.set("a-key", "1")
+    redis.delete("a-key")
+    scene.step()
+    assert line.watcher is not None
+    assert line.execute_command("ECHO", "mine") == "mine"
+    assert paid(scene) == scene.steps
