@@ -125,9 +125,7 @@ def _mask_secrets(logger: logging.Logger, **_: Any) -> None:
         if type(usual) is ColorFormatter and not usual.use_color:
             handler.setFormatter(logging.Formatter(usual._fmt))
         if type(handler) is logging.StreamHandler:
-            logger.handlers[number] = lines = LineHandler(handler.stream)
-            lines.setFormatter(handler.formatter)
-            lines.setLevel(handler.level)
+            logger.handlers[number] = LineHandler(handler)
     redact_handlers(logger)
 
 

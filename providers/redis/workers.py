@@ -85,10 +85,10 @@ class Workers:
         client of the server waits for all of them. Who dies in between leaves the rest to who looks next. ``dead``: its
         processes are known to have died, so they have begun no step since.
         """
-        script, back = scripts.load("reap"), list[str]()
-        parts: list[list[str]] = [[]]
-        for some in parts:
-            done, found, many = script(
+        script, back, left = scripts.load("reap"), list[str](), dict(out or {})
+        parts: list[tuple[list[str], dict[str, str]]] = [([], left)]
+        for some, said in parts:
+            done, found, many, processes = script(
                 self.client,
                 home=self.home,
                 workers=self._key("workers_key"),
@@ -99,7 +99,7 @@ class Workers:
                 about=about,
                 lapsed=int(only_lapsed),
                 reason=reason,
-                out=json.dumps(dict(out or {})),
+                out=json.dumps(said),
                 dead=int(dead),
                 max_attempts=max_attempts,
                 max_handovers=max_handovers,
@@ -110,7 +110,8 @@ class Workers:
             if not done:  # it has come back
                 break
             back += found
-            parts += [many[i : i + AT_ONCE] for i in range(0, len(many), AT_ONCE)]
+            for part in (slice(i, i + AT_ONCE) for i in range(0, len(many), AT_ONCE)):
+                parts.append((many[part], {one: left[one] for one in processes[part] if one in left}))
         return back
 
     def take_back(self, worker: str, claim: HeldClaim, *, reason: str, max_handovers: int = MAX_HANDOVERS) -> bool:

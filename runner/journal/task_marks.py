@@ -129,7 +129,7 @@ def remembered() -> list[Acknowledged]:
 @lru_cache(maxsize=4096)  # of each task in flight, at each heartbeat
 def digest(ref: str) -> bytes:
     """A task's reference, in the length that pages have for it."""
-    return hashlib.blake2b(ref.encode("utf-8", "surrogateescape"), digest_size=_DIGEST).digest()  # no call of OpenSSL's
+    return hashlib.sha1(ref.encode("utf-8", "surrogateescape"), usedforsecurity=False).digest()  # where FIPS holds, too
 
 
 def performs(at: Performed | None, ref: str, token: int) -> bool:

@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = ["docs/faults.md", "docs/performance.md", "docs/measurements.md", "ops/chaos/README.md", "ops/proof/README.md"]
 
 _TABLE = re.compile(r"(?m)(?:^\|.*\n)+")
-_COMMIT = re.compile(r"\b(?=\w*\d)(?=\w*[a-f])[0-9a-f]{7}\b")
+_COMMIT = re.compile(r"\b(?=\w*\d)(?=\w*[a-f])[0-9a-f]{7,12}\b")
 
 
 def wrong(text: str) -> list[str]:

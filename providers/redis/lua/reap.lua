@@ -11,11 +11,11 @@
 -- dead: "1" if these processes are known to be dead, so that they have begun no step since.
 -- max_handovers: 0 if the worker died; else it was asked to end, and each task is handed over as if it had been released.
 -- some: references to look at; none for all of them, if they are at_once at most: nothing else waits for long then.
--- Returns {1 if it was done, references of the tasks handed back, those to ask for in parts, where they are too many}.
+-- Returns {1 if it was done, references of the tasks handed back, those to ask for in parts, where they are too many, and the process of each}.
 local at = now()
 local lease = redis.call("ZSCORE", workers, id)
-if lapsed == "1" and lease and tonumber(lease) > at then return {0, {}, {}} end
-if about ~= "" and redis.call("HGET", worker, "about") ~= about then return {0, {}, {}} end
+if lapsed == "1" and lease and tonumber(lease) > at then return {0, {}, {}, {}} end
+if about ~= "" and redis.call("HGET", worker, "about") ~= about then return {0, {}, {}, {}} end
 local registered = redis.call("HLEN", worker) > 0
 local back = {}
 local crashed = max_handovers == "0"
@@ -29,7 +29,7 @@ local function intact_end(home, run, name, record)
     intact_ends(home, run, 1)
   end
 end
-local held, refs = {}, some
+local held, refs, processes = {}, some, {}
 local function is_of(by)  -- where tasks of a process have a thread each, claims name that, too: they die with it
   return process == "" or by == process or (dead == "1" and string.sub(by, 1, #process + 1) == process .. "-")
 end
@@ -39,11 +39,12 @@ if #some > 0 then
 else
   local all = redis.call("HGETALL", claims)
   for i = 1, #all, 2 do
-    if is_of(string.match(all[i + 1], "^%d+|([^|]*)|") or "") then
-      refs[#refs + 1], held[all[i]] = all[i], all[i + 1]
+    local by = string.match(all[i + 1], "^%d+|([^|]*)|") or ""
+    if is_of(by) then
+      refs[#refs + 1], processes[#refs + 1], held[all[i]] = all[i], by, all[i + 1]
     end
   end
-  if #refs > tonumber(at_once) then return {1, {}, refs} end
+  if #refs > tonumber(at_once) then return {1, {}, refs, processes} end
 end
 for _, ref in ipairs(refs) do
   local token, by = string.match(held[ref] or "", "^(%d+)|([^|]*)|")
@@ -84,4 +85,4 @@ if process == "" and redis.call("HLEN", claims) == 0 then
 elseif process == "" and registered then
   redis.call("HINCRBY", worker, "recheck", 1)  -- if it lives, it is still registered, and is to learn of it
 end
-return {1, back, {}}
+return {1, back, {}, {}}

@@ -23,6 +23,7 @@ _LOCKING = {
     "runner.core.context_value": ("__enter__",),
     "runner.journal.cancellation.timing": ("timed",),
     "runner.journal.cancellation.cancel_scope": ("__enter__", "__exit__"),
+    "runner.tasks.stops": ("__exit__",),
     __name__: ("over", "_hooks", "_spend_elsewhere"),
 }
 """Where a lock is held, or just being taken, that an exception could leave taken for ever; where a context variable is

@@ -11,6 +11,7 @@ from runner.providers.redis.workers import AT_ONCE, Workers
 from .driver import LEASE, QUEUE, Driver, plan_of
 
 PLAN = plan_of("a")
+SAID = "0 {}"  #: what had left a process of an earlier claim
 
 
 class Counting:
@@ -19,10 +20,12 @@ class Counting:
     def __init__(self, redis: "Redis[str]", fail_at: int = 0) -> None:
         self._redis, self._fail_at = redis, fail_at
         self.left: list[tuple[int, int]] = []  #: after each script: messages sent, claims still held
+        self.said: list[int] = []  #: in each script: of how many processes it was told what had left them
 
     def execute_command(self, *command: Any) -> Any:
         if len(self.left) + 1 == self._fail_at:
             raise SystemExit
+        self.said.append(sum(str(one).count(SAID) for one in command))
         answer = self._redis.execute_command(*command)
         claims = keys.key("claims_key", home=keys.home(), worker="w0")
         self.left.append((self._redis.llen(QUEUE), self._redis.hlen(claims)))
@@ -56,6 +59,14 @@ def test_the_first_are_sent_before_the_last_are_looked_at(driver: Driver, redis:
     assert client.left == [(n, many - n) for n in sent]
     assert "w0" not in [one.id for one in driver.workers.registered()]
     assert sorted(job.attempt for job in driver.jobs()) == [2] * many
+
+
+def test_of_what_had_left_its_processes_each_script_is_told_what_it_needs(driver: Driver, redis: "Redis[str]") -> None:
+    many = 2 * AT_ONCE + 7
+    held(driver, many)
+    client = Counting(redis)
+    reap(client, out={f"p{n}": SAID for n in range(many)}, dead=True)
+    assert client.said == [many, AT_ONCE, AT_ONCE, 7]
 
 
 def test_few_are_one_script(driver: Driver, redis: "Redis[str]") -> None:

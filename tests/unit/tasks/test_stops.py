@@ -1,14 +1,16 @@
 """What a signal does to a process with many tasks, in which order."""
 
 import contextlib
+import sys
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from runner.core.errors import ClaimLost, Interrupted
 from runner.core.jobs import Job
+from runner.journal.cancellation.async_raise import InterruptibleSection
 from runner.journal.cancellation.cancel_scope import CancelScope
 
 stops = pytest.importorskip("runner.tasks.stops")
@@ -125,3 +127,26 @@ def test_what_stops_a_task_as_it_begins_or_ends_leaves_none_in_flight(monkeypatc
     with pytest.raises(Interrupted, match="draining"), flying.stops.watching(scope, claim_of("r"), None):
         raise AssertionError("it is not begun")
     assert not flying.stops._flying
+
+
+def test_a_stop_that_comes_as_its_task_ends_is_not_raised_where_nothing_ends_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At the first instruction of what ends it, as a signal's handler and another thread see it."""
+    sections, seen = [], []
+
+    def look(frame: FrameType, *_: object) -> None:
+        if frame.f_code is stops._InFlight.__exit__.__code__:
+            seen.append(sections[0].in_critical_section())
+
+    def section(may: Callable[[], bool]) -> InterruptibleSection:
+        sections.append(InterruptibleSection(may))
+        return sections[0]
+
+    monkeypatch.setattr(stops, "InterruptibleSection", section)
+    before = sys.gettrace()
+    with contextlib.suppress(Interrupted), Flying().stops.watching(CancelScope(), claim_of("a"), None):
+        seen.append(sections[0].in_critical_section())
+        sys.settrace(look)
+    sys.settrace(before)
+    assert seen == [False, True]
