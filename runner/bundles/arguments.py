@@ -63,11 +63,15 @@ def called(attr: str, value: Any) -> Program:
     name = attr.removesuffix(CALL)
     try:
         found = [] if inspect.isclass(value) else list(inspect.signature(value).parameters.values())
-        hints = get_type_hints(inspect.unwrap(getattr(value, "__func__", value))) if found else {}
-    except (TypeError, ValueError, NameError, AttributeError):  # a builtin, or a name for type checkers alone
+    except (TypeError, ValueError):  # a builtin that does not tell
         return Program(name)
+    try:
+        hints = get_type_hints(inspect.unwrap(getattr(value, "__func__", value))) if found else {}
+    except (TypeError, NameError, AttributeError):  # it names what is there for type checkers alone
+        hints = {}
     kinds = {one.name: kind for one in found if (kind := kind_of(hints.get(one.name)))}
-    takes = None if any(one.kind is one.VAR_KEYWORD for one in found) else tuple(one.name for one in found)
+    by_name = tuple(one.name for one in found if one.kind in _BY_NAME)
+    takes = None if any(one.kind is one.VAR_KEYWORD for one in found) else by_name
     return Program(name, needs=tuple(needed(value)) if found else (), takes=takes, kinds=kinds)
 
 

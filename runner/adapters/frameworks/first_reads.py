@@ -112,24 +112,42 @@ class _Reads(ast.NodeVisitor):
             if one is not None and not self._is_it(one):  # ``{**state}`` copies it
                 self.visit(one)
 
+    def visit_Assert(self, node: ast.Assert) -> None:
+        self._visit(node.test, node.msg)
+
     def visit_BoolOp(self, node: ast.BoolOp) -> None:
-        self.visit(node.values[0])
+        self._visit(*node.values)
 
     def visit_Compare(self, node: ast.Compare) -> None:
         self.visit(node.left)
         if not self._is_it(node.comparators[0]):  # ``"topic" in state``
             self.visit(node.comparators[0])
+        self._visit(None, *node.comparators[1:])
 
     def visit_IfExp(self, node: ast.IfExp) -> None:
-        self.visit(node.test)
+        self._visit(node.test, node.body, node.orelse)
 
     def visit_Lambda(self, node: ast.Lambda) -> None:
-        """It is not called yet."""
+        self._visit(None, node.body)
 
     def visit_ListComp(self, node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp) -> None:
-        self.visit(node.generators[0].iter)
+        first, *others = node.generators
+        made = (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)
+        self._visit(first.iter, first.target, *first.ifs, *others, *made)
 
     visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_ListComp
+
+    def _visit(self, first: ast.AST | None, *others: ast.AST | None) -> None:
+        """The others may not be evaluated: what they read does not count, but they may put something there."""
+        if first is not None:
+            self.visit(first)
+        known = len(self.names)
+        try:
+            for one in others:
+                if one is not None:
+                    self.visit(one)
+        finally:
+            del self.names[known:]
 
     def _is_it(self, node: ast.AST) -> bool:
         return isinstance(node, ast.Name) and node.id == self._of

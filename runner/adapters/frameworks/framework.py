@@ -105,6 +105,15 @@ def declared_kinds(owner: Any) -> dict[str, str]:
     return {name: kind for name, of in declared(owner).items() if (kind := kind_of(of))}
 
 
+def required(model: Any, base: type) -> list[str]:
+    """The fields without which a model of pydantic's cannot be made; none where its author's own code makes it, in
+    place of that of its ``base``."""
+    ways = {one.info.mode for one in model.__pydantic_decorators__.model_validators.values()}
+    if ways & {"before", "wrap"} or model.__init__ is not base.__init__:  # type: ignore[misc]  # only compared
+        return []
+    return [name for name, one in model.model_fields.items() if one.is_required() and one.validation_alias is None]
+
+
 def as_output(value: Any) -> Any:
     """What an agent gave, as JSON: text as it is, models and dataclasses by their fields, whatever module their classes
     are of; what has no JSON as its text."""

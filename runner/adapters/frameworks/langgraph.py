@@ -2,10 +2,13 @@
 
 import dataclasses
 import functools
+import inspect
 import uuid
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import Any, NotRequired, get_origin, get_type_hints
+from typing import Any
+
+from pydantic import BaseModel
 
 from runner.adapters.frameworks.approvals import APPROVE, REJECT, ask, decide
 from runner.adapters.frameworks.first_reads import keys_read
@@ -17,6 +20,7 @@ from runner.adapters.frameworks.framework import (
     declared_kinds,
     is_of,
     keepers,
+    required,
 )
 from runner.bundles.arguments import given
 from runner.core.errors import TaskError
@@ -99,35 +103,49 @@ def _begins_with(agent: Any) -> Any:
 
 
 def _needed(agent: Any) -> list[str]:
-    """What a graph's state has to begin with, where it fails for certain without: the fields that a class of the
-    author's cannot be made without, those of an input schema of its own, and what its first nodes look up at once."""
-    builder: Any = getattr(agent, "builder", None)
-    schema = _begins_with(agent)
-    fields = declared(schema)
-    if hasattr(schema, "model_fields"):
-        needed = {name for name, field in schema.model_fields.items() if field.is_required() and field.alias is None}
-    elif dataclasses.is_dataclass(schema):
-        none = dataclasses.MISSING
-        needed = {one.name for one in dataclasses.fields(schema) if one.default is none is one.default_factory}
-    elif fields and schema is not builder.state_schema:
-        hints = get_type_hints(schema, include_extras=True)
-        needed = {name for name in hints if get_origin(hints[name]) is not NotRequired} & schema.__required_keys__
-    else:
-        needed = {name for one in _first(agent) for name in keys_read(one)} & fields.keys()
+    """What a graph's state has to begin with, where its first step fails for certain without. Nothing where that may be
+    there already, in a thread that its author names."""
+    fields = declared(_begins_with(agent))
+    if not fields or (agent.checkpointer and _own_thread(agent) is None):
+        return []
+    needed = {name for one, schema in _first(agent.builder) for name in _lacks(one, schema)}
     return [name for name in fields if name in needed and not _is_there(agent.channels.get(name))]
 
 
-def _first(agent: Any) -> Iterator[Any]:
-    """The functions that are called at its start: of the nodes there, and those that choose among them."""
-    start, builder = "__start__", agent.builder
-    nodes = [builder.nodes[name].runnable for begin, name in builder.edges if begin == start and name in builder.nodes]
-    for one in (*nodes, *(branch.path for branch in builder.branches.get(start, {}).values())):
-        yield getattr(one, "func", None) or getattr(one, "afunc", None)
+def _first(builder: Any) -> Iterator[tuple[Any, Any]]:
+    """The functions that are called at its start, each with the class of what it gets: of the nodes there, unless they
+    wait for others or may fail, and those that choose among them."""
+    start = "__start__"
+    for spec in [builder.nodes[name] for begin, name in builder.edges if begin == start and name in builder.nodes]:
+        if not spec.defer and getattr(spec, "error_handler_node", None) is None:
+            yield _function(spec.runnable), spec.input_schema
+    for branch in builder.branches.get(start, {}).values():
+        yield _function(branch.path), branch.input_schema or builder.state_schema
+
+
+def _function(runnable: Any) -> Any:
+    """What a runnable calls; None of one that does more, as with fallbacks, whose attributes are another's."""
+    found = getattr(runnable, "__dict__", {})
+    func, afunc = found.get("func"), found.get("afunc")
+    return afunc if func is None or inspect.isroutine(afunc) else func
+
+
+def _lacks(function: Any, schema: Any) -> list[str]:
+    """The fields without which the class of what it gets cannot be made; of a class that checks nothing, what it looks
+    up at once."""
+    if hasattr(schema, "model_fields"):
+        return required(schema, BaseModel)
+    if dataclasses.is_dataclass(schema):
+        none = dataclasses.MISSING
+        return [
+            one.name for one in dataclasses.fields(schema) if one.init and one.default is none is one.default_factory
+        ]
+    return keys_read(function)
 
 
 def _is_there(channel: Any) -> bool:
     """Whether a channel has something without an input, as those with a reducer have; so has what is no channel."""
-    return channel is None or bool(channel.is_available())
+    return not hasattr(channel, "is_available") or bool(channel.is_available())
 
 
 def _own_thread(agent: Any) -> dict[str, Any] | None:

@@ -12,7 +12,15 @@ from pydantic import ValidationError
 
 from runner.adapters.frameworks.approvals import ask_text, shown
 from runner.adapters.frameworks.first_reads import attributes_read
-from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, declared_kinds, is_of, keepers
+from runner.adapters.frameworks.framework import (
+    PROMPT,
+    AgentFramework,
+    as_output,
+    declared_kinds,
+    is_of,
+    keepers,
+    required,
+)
 from runner.core.errors import TaskError
 from runner.core.field_errors import format_field_errors
 from runner.journal.tool_uses import Use, record_uses
@@ -42,10 +50,12 @@ class LlamaIndex(AgentFramework):
         if self._is_asked(agent):
             return [PROMPT]
         begins = getattr(agent, "start_event_class", None)
-        fields = getattr(begins, "model_fields", {})
-        if begins is self.loaded("workflows.events", "StartEvent"):
+        event = self.loaded("workflows.events", "StartEvent")
+        if begins is None or type(agent).run is not self.loaded(_WORKFLOWS, "Workflow").run:  # type: ignore[attr-defined]
+            return []
+        if begins is event:
             return [name for name in _read_of_first(agent, begins) if not hasattr(begins, name)]
-        return [name for name, field in fields.items() if field.is_required() and field.validation_alias is None]
+        return required(begins, event)
 
     def input_kinds(self, agent: Any) -> dict[str, str]:
         """As the author's class of a workflow's first event declares its fields."""

@@ -83,10 +83,10 @@ def _deps_type(agent: Any) -> Any:
 
 def _fits(kind: Any, value: object) -> bool:
     try:
-        TypeAdapter(kind).validate_python(value)
+        _adapter(kind).validate_python(value)
     except ValidationError:
         return False
-    except PydanticUserError:  # it holds what no JSON is: a client, a connection
+    except (PydanticUserError, NameError):  # it holds what no JSON is: a client, a connection
         called = getattr(kind, "__name__", kind)
         raise BadCrew(
             f"the agent's deps are a {called}, which no input can be: name the function that runs it with them, as in "
@@ -95,13 +95,22 @@ def _fits(kind: Any, value: object) -> bool:
     return True
 
 
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    try:
+        return TypeAdapter(kind)
+    except PydanticUserError as error:
+        if error.code != "typed-dict-version":  # those of older Pythons do not say enough of their fields
+            raise
+        return TypeAdapter(dict[str, Any])
+
+
 def _deps(agent: Any, inputs: Mapping[str, Any]) -> Any:
     """Its ``deps``, of the input of that name. Raises `BadInput`."""
     kind = _deps_type(agent)
     if kind is None or DEPS not in inputs:
         return None
     try:
-        return TypeAdapter(kind).validate_python(inputs[DEPS])
+        return _adapter(kind).validate_python(inputs[DEPS])
     except ValidationError as error:
         raise BadInput(f"the input {DEPS!r}: {' '.join(format_field_errors(error).split())}") from None
 

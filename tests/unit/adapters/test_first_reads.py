@@ -47,6 +47,27 @@ def changed_by_itself(state: Any) -> Any:
     return state["topic"]
 
 
+def changed_in_one_case(state: Any) -> Any:
+    state.get("near") or state.update(topic="owls")
+    return state["topic"]
+
+
+def changed_by_one_word(state: Any) -> Any:
+    [state.setdefault(one, "owls") for one in ("topic",)]
+    return state["topic"]
+
+
+def changed_by_what_is_called_later(state: Any) -> Any:
+    change = lambda: state.update(topic="owls")  # noqa: E731 - what it is about
+    change()
+    return state["topic"]
+
+
+def said_in_one_case(state: Any) -> Any:
+    assert state["tries"], state["why"]
+    return state["topic"] if state["near"] else state["other"]
+
+
 def a_generator(state: Any) -> Any:
     yield state["topic"]
 
@@ -74,6 +95,10 @@ alone = lambda state: state["tries"]  # noqa: E731 - as authors write nodes
         (handed_on, []),
         (forgiven, []),
         (changed_by_itself, []),
+        (changed_in_one_case, []),
+        (changed_by_one_word, []),
+        (changed_by_what_is_called_later, []),
+        (said_in_one_case, ["tries", "near"]),
         (a_generator, []),
         (wrapped, []),
         (Node().work, ["topic"]),

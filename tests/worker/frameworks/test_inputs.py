@@ -1,13 +1,21 @@
 """What an agent cannot begin without is asked for before anything is stored, as its framework declares it."""
 
+import asyncio
 import operator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
 
 import pytest
+from langchain.agents import AgentState, create_agent
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage
+from langchain_core.runnables import RunnableLambda
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.func import entrypoint
 from langgraph.graph import START, MessagesState, StateGraph
-from pydantic import BaseModel
+from langgraph.managed import RemainingSteps
+from pydantic import BaseModel, model_validator
 
 from runner.adapters.frameworks.langgraph import FRAMEWORK as LANGGRAPH
 from runner.bundles.arguments import Given, given
@@ -59,8 +67,49 @@ def knows(state: Any) -> Any:
     return {"topic": "owls"}
 
 
-def graph(of: Any, node: Any = at_once, **how: Any) -> Any:
-    return StateGraph(of, **how).add_node("node", node).add_edge(START, "node").compile()
+async def knows_too(state: Any) -> Any:
+    return knows(state)
+
+
+def plain(state: Begin) -> Any:
+    return {"topic": "owls"}
+
+
+class Made(BaseModel):
+    topic: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def fills(cls, given: Any) -> Any:
+        return {"topic": "owls", **given}
+
+    @dataclass
+    class Data:
+        topic: str = field(init=False)
+        tries: int = 0
+
+        def __post_init__(self) -> None:
+            self.topic = "owls"
+
+
+class Managed(TypedDict):
+    topic: str
+    tries: int
+    remaining_steps: RemainingSteps
+
+
+def graph(of: Any, node: Any = at_once, input_schema: Any = None, checkpointer: Any = None, **how: Any) -> Any:
+    made = StateGraph(of, input_schema=input_schema).add_node("node", node, **how).add_edge(START, "node")
+    if how.get("defer"):
+        made = made.add_node("first", knows).add_edge(START, "first")
+    return made.compile(checkpointer=checkpointer)
+
+
+def begun(one: Any) -> Any:
+    """In a thread that its author names, and that has a topic."""
+    one = one.with_config(configurable={"thread_id": "one"})
+    one.invoke({"topic": "owls"})
+    return one
 
 
 def test_a_graph_needs_what_it_fails_without_and_no_more() -> None:
@@ -68,12 +117,42 @@ def test_a_graph_needs_what_it_fails_without_and_no_more() -> None:
     assert LANGGRAPH.inputs(graph(State)) == ["topic"]
     assert LANGGRAPH.inputs(graph(State, knows)) == []
     assert LANGGRAPH.inputs(graph(State, graph(State))) == []
-    # Of one that does, or that is there for the inputs alone, what it declares
+    # Of one that does, what it declares
     assert [LANGGRAPH.inputs(graph(of, knows)) for of in (Model, Data)] == [["topic"], ["topic"]]
-    assert LANGGRAPH.inputs(graph(State, knows, input_schema=Begin)) == ["topic"]
     # And what chooses the first node is a function as they are
     chosen = StateGraph(State).add_node("node", knows).add_conditional_edges(START, lambda state: state["tries"])
     assert LANGGRAPH.inputs(chosen.compile()) == ["tries"]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: graph(State, knows, input_schema=Begin),  # whose fields nobody looks at
+        lambda: graph(State, knows, input_schema=Model),  # which no node is given
+        lambda: graph(Model, plain),
+        lambda: graph(Made, knows),
+        lambda: graph(Made.Data, knows),
+        lambda: graph(State, RunnableLambda(at_once).with_fallbacks([RunnableLambda(knows)])),
+        lambda: graph(State, RunnableLambda(at_once, afunc=knows_too)),
+        lambda: graph(State, at_once, error_handler=knows),
+        lambda: graph(State, at_once, defer=True),
+        lambda: graph(Managed, lambda state: {"topic": str(state["remaining_steps"])}),
+        lambda: begun(graph(State, at_once, checkpointer=InMemorySaver())),
+        lambda: entrypoint()(knows),
+    ],
+)
+def test_a_graph_that_can_do_without_needs_nothing(made: Any) -> None:
+    one = made()
+    assert LANGGRAPH.inputs(one) == []
+    asyncio.run(one.ainvoke({"tries": 1, "found": []}))
+
+
+def test_an_agent_needs_nothing_of_its_state_that_nobody_looks_up() -> None:
+    class Prefers(AgentState[Any]):
+        language: str
+
+    model = GenericFakeChatModel(messages=iter([AIMessage("Owls.")]))
+    assert LANGGRAPH.inputs(create_agent(model, state_schema=Prefers)) == ["prompt"]
 
 
 def test_messages_stand_for_the_prompt() -> None:
