@@ -222,7 +222,10 @@ def find_crew(
     if len(left) > 1:
         names = ", ".join(name for name, _ in left)
         word = frameworks.word_of([crew for _, crew in left])
-        raise BadCrew(f"{file} has {len(left)} {word}s: {names}; name one, as in {file}:{left[0][0]}")
+        all_of = (
+            f", or what kicks them off: {file}:{script.NAME}" if script.kicks_off(Path(module.__file__ or "")) else ""
+        )
+        raise BadCrew(f"{file} has {len(left)} {word}s: {names}; name one, as in {file}:{left[0][0]}{all_of}")
     # A main.py that imports a class of crews has a function that kicks it off, with the inputs it is to get.
     is_own = any(not inspect.isclass(crew) or crew.__module__ == module.__name__ for _, crew in left)
     made = [] if is_own else [entry] if entry else [] if left else made

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from runner.bundles import dotenv
-from runner.bundles.project import CREW_FILE, MAIN_FILE, environment_file
+from runner.bundles.project import environment_file
 from runner.bundles.target import parse_target
 from runner.cli import batch as batches
 from runner.cli import options, packing, spending
@@ -20,8 +20,8 @@ from runner.cli.stdio import counted, only, reading, say
 from runner.client import Client, RunHandle, RunResult
 from runner.client.batch import AT_ONCE
 from runner.client.files import write_files
-from runner.client.submission import KEEP, Prepared, prepare
-from runner.core.errors import BadInput, Exit, LeadsOutside, MissingDependency, RunnerError, UsageError
+from runner.client.submission import KEEP, prepare
+from runner.core.errors import Exit, LeadsOutside, MissingDependency, RunnerError, UsageError
 from runner.core.plain_text import json_text
 from runner.core.settings import LONGEST
 from runner.engine.adapters import untested
@@ -121,7 +121,7 @@ def submit(
             packing.show(prepared.packed, prepared.plan.crew, as_json, write)
             return 0
         if each is None:
-            _refuse_missing(prepared, inputs)
+            prepared.refuse_missing(prepared.given(inputs))
         total, digest = batches.check(source, str(each), inputs, prepared) if source is not None else (1, "")
         if line := packing.left_out(prepared.packed):
             say(line)
@@ -174,16 +174,6 @@ def _take_environment(crew_file: Path) -> None:
     if names and file:
         own = "" if not os.environ.get("RUNNER_REDIS_URL") else ", to read the crew here: workers have their own"
         say(f"from {file}: {', '.join(names)}{own}")
-
-
-def _refuse_missing(prepared: Prepared, inputs: dict[str, Any]) -> None:
-    try:
-        prepared.refuse_missing(prepared.given(inputs))
-    except BadInput as error:
-        main = prepared.target.file.with_name(MAIN_FILE)
-        if prepared.target.file.name != CREW_FILE or not main.is_file():
-            raise
-        raise BadInput(f"{error}; or name the function that has them, as in {os.path.relpath(main)}:run") from None
 
 
 def _stand_in(demo: bool, offline: bool) -> str:

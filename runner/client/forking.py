@@ -40,7 +40,7 @@ def fork(
     inputs = given_as_json(inputs)
     for _ in range(20):
         where = forks.position(client, run_id, checkpoint=checkpoint, branch=source, outputs=edits)
-        refuse_unknown(where.plan.takes or None, inputs, f"run {run_id}")
+        refuse_unknown(where.plan.takes, inputs, f"run {run_id}")
         changed = branching.changed_inputs(where.inputs, inputs)
         edited = _edited(where, edits)
         regrown, rerun, kept = None, frozenset[str](), frozenset[str]()

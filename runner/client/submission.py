@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from runner.bundles import bundle, script, signing
 from runner.bundles.bundle import Bundle
 from runner.bundles.program import CALL
+from runner.bundles.project import CREW_FILE, MAIN_FILE
 from runner.bundles.script import example_call
 from runner.bundles.target import Target, parse_target
 from runner.client.reading.crew import Request, plan_of
@@ -103,6 +104,8 @@ class Prepared:
             return f"; or name the function that runs it, as in {example_call(file)}"
         if self._what == "crew" and self.attr != script.NAME and script.kicks_off(file):
             return f"; or name what the file does as a script, which has them: {file.name}:{script.NAME}"
+        if file.name == CREW_FILE and (main := file.with_name(MAIN_FILE)).is_file():
+            return f"; or name the function that has them, as in {os.path.relpath(main)}:run"
         return ""
 
     @property

@@ -36,7 +36,8 @@ class AgentAdapter(Adapter):
 
     def plan(self, crew: Any, name: str) -> Plan:
         """One task, which needs the inputs that the agent does, and takes what its framework says."""
-        return replace(NATIVE.plan(self._crew(crew), name), takes=tuple(self.input_names(crew) or ()))
+        names = self.input_names(crew)
+        return replace(NATIVE.plan(self._crew(crew), name), takes=tuple(names) if names else None)
 
     def perform(self, crew: Any, work: Work) -> str:
         """Run the agent."""

@@ -50,8 +50,8 @@ class LlamaIndex(AgentFramework):
         if self._is_asked(agent):
             return [PROMPT]
         begins = getattr(agent, "start_event_class", None)
-        event = self.loaded("workflows.events", "StartEvent")
-        if begins is None or type(agent).run is not self.loaded(_WORKFLOWS, "Workflow").run:  # type: ignore[attr-defined]
+        event, workflow = (self.loaded(*one) for one in (("workflows.events", "StartEvent"), (_WORKFLOWS, "Workflow")))
+        if begins is None or type(agent).run is not vars(workflow).get("run"):
             return []
         if begins is event:
             return [name for name in _read_of_first(agent, begins) if not hasattr(begins, name)]

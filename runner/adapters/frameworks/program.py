@@ -30,7 +30,9 @@ class ProgramAdapter(Adapter):
     def plan(self, crew: Program, name: str) -> Plan:
         """One task, called as the function is."""
         key = "main" if crew.name == script.NAME else crew.name
-        return Plan(crew=name, tasks=(PlannedTask(key),), inputs=frozenset(crew.needs), takes=crew.takes or ())
+        names = self.input_names(crew)
+        takes = None if names is None else tuple(names)
+        return Plan(crew=name, tasks=(PlannedTask(key),), inputs=frozenset(crew.needs), takes=takes)
 
     def input_kinds(self, crew: Program) -> dict[str, str]:
         """As the function annotates its arguments."""

@@ -51,14 +51,14 @@ class Plan:
 
     Where the plan ``grows`` (`runner.core.plan.expansion`), ``tasks`` are those to begin with, ``grows`` is what
     decides which come after them, and the result is the output committed last. ``inputs`` are those that it needs;
-    where it ``takes`` some and no others, these are their names.
+    where it ``takes`` some and no others, or none, these are their names.
     """
 
     crew: str
     tasks: tuple[PlannedTask, ...]
     inputs: frozenset[str] = field(default=frozenset())
     grows: Mapping[str, Any] | None = None
-    takes: tuple[str, ...] = ()
+    takes: tuple[str, ...] | None = None
 
     @cached_property
     def by_key(self) -> Mapping[str, PlannedTask]:
@@ -139,7 +139,7 @@ class Plan:
         plan: dict[str, Any] = {"crew": self.crew, "inputs": sorted(self.inputs), "tasks": tasks}
         if self.grows:
             plan["grows"] = self.grows
-        if self.takes:
+        if self.takes is not None:
             plan["takes"] = self.takes
         return json.dumps(plan, ensure_ascii=False, separators=(",", ":"))
 
@@ -169,9 +169,8 @@ class Plan:
         finally:
             if collects:
                 gc.enable()
-        return cls(
-            data["crew"], tuple(tasks), frozenset(data["inputs"]), data.get("grows"), tuple(data.get("takes", ()))
-        )
+        takes = tuple(data["takes"]) if "takes" in data else None
+        return cls(data["crew"], tuple(tasks), frozenset(data["inputs"]), data.get("grows"), takes)
 
 
 def frontier(plan: Plan, committed: Set[str]) -> list[PlannedTask]:

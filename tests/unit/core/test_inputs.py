@@ -102,7 +102,7 @@ def test_what_is_missing_is_named_with_the_way_to_give_it() -> None:
 
 
 def test_an_input_that_is_not_among_all_that_are_declared_is_refused() -> None:
-    inputs.refuse_unknown([], {"questoin": 1}, "agent")
+    inputs.refuse_unknown(None, {"questoin": 1}, "agent")
     inputs.refuse_unknown(["question", "tries"], {"tries": 1}, "agent")
     says = r"^the agent has no input 'questoin' \(did you mean 'question'\?\); it has 'question', 'tries'$"
     with pytest.raises(BadInput, match=says):

@@ -24,6 +24,7 @@ from runner.client import Client
 from runner.client.batch import by_first
 from runner.client.submission import prepare
 from runner.core.errors import BadCrew, BadInput
+from runner.core.plan import Plan
 
 from .test_finding import found
 from .test_kills import pytestmark
@@ -274,6 +275,7 @@ def test_a_script_takes_no_inputs_whichever_line_of_many_has_them(tmp_path: Path
     (tmp_path / "agent.py").write_text(SCRIPT)
     prepared = prepare(str(tmp_path / "agent.py"), inputs={})
     assert prepared.is_script
+    assert Plan.from_json(prepared.plan.to_json()).takes == ()  # so are forks of its runs refused
     with pytest.raises(BadInput, match=r"^the script takes no inputs, and 'prompt' is given: name the agent that is"):
         prepared.given({"prompt": "Dig."})
     (tmp_path / "lines").write_text('{}\n{"prompt": "Dig."}\n')
@@ -292,6 +294,18 @@ def test_where_only_a_script_has_a_crews_inputs_it_is_named(tmp_path: Path) -> N
         prepared.refuse_missing({})
     named = prepare(f"{tmp_path / 'team.py'}:__main__")
     named.refuse_missing(named.given({}))
+    # Of several crews, too, and where the project's main.py has them
+    (tmp_path / "all.py").write_text(
+        "from runner import Crew, Task\none, two = [Crew(tasks=[Task(name='a', run=print)]) for _ in 'ab']\n"
+        "if __name__ == '__main__':\n    one.kickoff()\n    two.kickoff()\n"
+    )
+    with pytest.raises(BadCrew, match=r"has 2 crews: one, two; name one, .*, or what kicks them off: all.py:__main__$"):
+        prepare(str(tmp_path / "all.py"))
+    assert prepare(f"{tmp_path / 'all.py'}:__main__").attr == "__main__()"
+    (tmp_path / "crew.py").write_text(CREW.partition("\nif ")[0])
+    (tmp_path / "main.py").write_text("def run(): ...\n")
+    with pytest.raises(BadInput, match=r"; or name the function that has them, as in .*main.py:run$"):
+        prepare(str(tmp_path / "crew.py")).refuse_missing({})
 
 
 def test_a_file_is_read_by_the_first_of_many_inputs_in_python_too(tmp_path: Path) -> None:
