@@ -272,6 +272,8 @@ def test_parallel_tasks_that_are_killed_are_told_once(
         elif len(living) > 1:
             worker.kill_group() if rand.random() < 0.7 else worker.terminate()
         blows += 1
+    # Those that were asked to end may all be at it still.
+    fleet.start("--concurrency", "2", "--lease", "1", wait=False, RUNNER_MAX_ATTEMPTS="50")
     result = handle.wait(90)
     assert result.status == "completed", result
     reconcile(client, handle)
