@@ -84,7 +84,7 @@ def _is_free(args: ast.arguments) -> bool:
 
 def kicks_off(file: Path) -> bool:
     """Whether such a block of a file, which is only parsed, kicks something off itself."""
-    body = _parsed(file)[1]
+    body = _parsed(file)[1] if file.is_file() else []
     return any(
         isinstance(one, ast.Attribute) and one.attr.startswith(("kickoff", "akickoff"))
         for line in body

@@ -106,10 +106,34 @@ def test_what_inputs_are_is_as_the_class_of_a_state_declares_its_fields() -> Non
     assert declared_kinds(None) == declared_kinds(int) == declared_kinds(dict) == {}
 
 
-def test_a_workflow_needs_what_its_first_event_does() -> None:
-    first = create_model("First", topic=(str, ...), pages=(int, Field(alias="pageCount")), tries=(int, 3))
-    assert LlamaIndex().inputs(SimpleNamespace(start_event_class=first)) == ["topic"]
-    assert LlamaIndex().inputs(SimpleNamespace(start_event_class=BaseModel)) == []
+class StartEvent(BaseModel):
+    """As the framework has one."""
+
+
+class Workflow:
+    start_event_class: type = StartEvent
+
+    def run(self) -> None:
+        """As the framework's does, it makes the first event of the inputs."""
+
+    def _get_steps(self) -> dict[str, Any]:
+        return {}
+
+
+class OwnWorkflow(Workflow):
+    def run(self) -> None:
+        """The author makes the first event."""
+
+
+def test_a_workflow_needs_what_its_first_event_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "workflows", SimpleNamespace(Workflow=Workflow))
+    monkeypatch.setitem(sys.modules, "workflows.events", SimpleNamespace(StartEvent=StartEvent))
+    framework, workflow, own = LlamaIndex(), Workflow(), OwnWorkflow()
+    assert framework.inputs(workflow) == []
+    fields: Any = {"topic": (str, ...), "pages": (int, Field(alias="pageCount")), "tries": (int, 3)}
+    workflow.start_event_class = own.start_event_class = create_model("First", __base__=StartEvent, **fields)
+    assert framework.inputs(workflow) == ["topic"]
+    assert framework.inputs(own) == []
 
 
 class Unknown(TypedDict):
