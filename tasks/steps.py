@@ -14,7 +14,7 @@ from celery.signals import after_setup_logger, after_setup_task_logger, worker_p
 from celery.utils.log import ColorFormatter
 from celery.worker import state
 
-from runner.core.redaction import LineHandler, redact_handlers
+from runner.core.redaction import redact_handlers
 from runner.core.settings import WorkerSettings, setting, worker_labels
 from runner.providers.redis.connection import connect
 from runner.providers.redis.protocol import READS, name_of
@@ -23,6 +23,7 @@ from runner.tasks import jobs, pool, transport
 from runner.tasks.broker import CeleryBroker
 from runner.tasks.heartbeat import Heartbeat
 from runner.tasks.housekeeping import Housekeeping
+from runner.tasks.line_handler import LineHandler
 from runner.tasks.preloading import Preloading
 from runner.tasks.supervisor import Supervisor
 
@@ -119,7 +120,7 @@ def make_supervisor(name: str) -> Supervisor:
 @after_setup_logger.connect
 @after_setup_task_logger.connect
 def _mask_secrets(logger: logging.Logger, **_: Any) -> None:
-    """And what formats and writes a line does the same as before in fewer calls: there are two lines for each task."""
+    """Have each handler mask secrets, and write a line in fewer calls: there are two lines for each task."""
     for number, handler in enumerate(logger.handlers):
         usual: Any = handler.formatter
         if type(usual) is ColorFormatter and not usual.use_color:

@@ -78,5 +78,5 @@ class WatchedTask:
 
 
 def _pack(*command: str) -> str:
-    packed: bytes = hiredis.pack_command(command)  # type: ignore[arg-type]  # it says that they are one
+    packed: bytes = hiredis.pack_command(command)  # type: ignore[arg-type]  # its stub says a tuple of one
     return packed.decode()

@@ -177,8 +177,8 @@ def what_else(module: ModuleType, is_crew: Callable[[object], bool]) -> str:
     return f"it defines {listed}{more}"
 
 
-def not_one(module: ModuleType) -> str:
-    """That something is no crew, or no agent, as the file's authors call it."""
+def not_a_crew(module: ModuleType) -> str:
+    """That something is not a crew, or not an agent, as users of the file's framework call it."""
     word = word_of(vars(module).values())
     return f"not {'an' if word == 'agent' else 'a'} {word}"
 

@@ -32,7 +32,7 @@ from runner.bundles.arguments import called as called
 from runner.bundles.arguments import given as given
 from runner.bundles.arguments import needed as needed
 from runner.bundles.continuation import is_whole
-from runner.bundles.frameworks import kind_in_words, not_one, what_else
+from runner.bundles.frameworks import kind_in_words, not_a_crew, what_else
 from runner.bundles.isolation import PREFIX, Namespace, spaces
 from runner.bundles.program import CALL, Program
 from runner.bundles.project import source_of
@@ -317,11 +317,11 @@ def _named_crew(module: ModuleType, attr: str, is_crew: Callable[[object], bool]
             value = getattr(value, method)
             value = value if is_crew(value) else _call(value, f"{file}:{attr}.{method}", module, attr)
         if not is_crew(value):
-            raise BadCrew(f"{file}:{attr} returned {kind_in_words(value)}, {not_one(module)}")
+            raise BadCrew(f"{file}:{attr} returned {kind_in_words(value)}, {not_a_crew(module)}")
     if not is_crew(value):
         crews = [name for name, one in vars(module).items() if is_crew(one) and not name.startswith("_")]
         there = f"; {file} has {', '.join(crews[:6])}" if crews else ""
-        raise BadCrew(f"{file}:{attr} is {kind_in_words(value)}, {not_one(module)}{there}")
+        raise BadCrew(f"{file}:{attr} is {kind_in_words(value)}, {not_a_crew(module)}{there}")
     return value
 
 

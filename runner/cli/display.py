@@ -34,7 +34,7 @@ class Display:
         self._live = Live(self, console=err, refresh_per_second=8, transient=False) if err.is_terminal else None
         self._over, self._said_last = threading.Event(), time.monotonic()
         self._spent, self._last_spent = spent, ""
-        tell = self._tell if self._live is None else self._look
+        tell = self._tell if self._live is None else self._poll_spent
         self._teller = threading.Thread(target=tell, name="runner-display", daemon=True)
 
     def __enter__(self) -> "Display":
@@ -122,7 +122,7 @@ class Display:
             self._line(f"{what}{spent}")
             pause = min(pause * 2, most)
 
-    def _look(self) -> None:
+    def _poll_spent(self) -> None:
         while not self._over.wait(SPENT_EVERY):
             self._last_spent = self._spent()
 

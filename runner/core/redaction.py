@@ -6,7 +6,6 @@ process whose name says that it is secret. A text is masked before it is cut sho
 """
 
 import base64
-import contextlib
 import json
 import logging
 import os
@@ -15,7 +14,6 @@ import time
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, quote_plus, unquote
 
 MASK = "***"
@@ -123,38 +121,6 @@ class RedactingFormatter(logging.Formatter):
             self._second, self._time = second, time.strftime(self.default_time_format, here)
         record.message, record.asctime = record.getMessage(), f"{self._time},{int(record.msecs):03d}"
         return self._line % record.__dict__
-
-
-class LineHandler(logging.StreamHandler[Any]):
-    """Writes each record to a stream as `logging.StreamHandler` does: in one call of Python, where that takes nine.
-
-    Args:
-        former: the handler in whose place it is put.
-    """
-
-    def __init__(self, former: "logging.StreamHandler[Any]") -> None:
-        super().__init__(former.stream)
-        self.formatter, self.level, self.filters = former.formatter, former.level, former.filters
-        self.terminator = former.terminator
-
-    def handle(self, record: logging.LogRecord) -> bool:
-        """Write it, unless a filter is against it."""
-        if self.filters:
-            passed: bool | logging.LogRecord = self.filter(record)
-            if not passed:
-                return False
-            if isinstance(passed, logging.LogRecord):  # from Python 3.12 on, a filter may put another in its place
-                record = passed
-        with self.lock or contextlib.nullcontext():
-            try:
-                line = self.formatter.format(record) if self.formatter else self.format(record)
-                self.stream.write(line + self.terminator)  # at once, as other processes write there, too
-                self.stream.flush()
-            except RecursionError:
-                raise
-            except Exception:  # as logging does: who logs carries on
-                self.handleError(record)
-        return True
 
 
 def redact_handlers(logger: logging.Logger) -> None:

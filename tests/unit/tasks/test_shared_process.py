@@ -84,7 +84,7 @@ def offer():
 threads = [threading.Thread(target=offer) for _ in range(3)]
 for thread in threads:
     thread.start()
-while shared_process.offered() < 3:
+while shared_process.offered() < 3:  # the caller ends this process if that never comes
     time.sleep(0.001)
 assert took.empty()
 shared_process.ACTIVE = 10

@@ -115,6 +115,36 @@ def test_every_call_is_in_the_ledger(
     assert not any("<" in value for fields in told for value in fields.values()), "no payload in events"
 
 
+BROKEN_OFF = """
+    from pathlib import Path
+
+    def a(ctx):
+        said = [ask("1"), ask("2")]
+        if not Path({go!r}).exists():
+            raise RuntimeError("it breaks off")
+        return " ".join([*said, ask("3")])
+
+    crew = Crew(tasks=[Task(name="a", run=a)])
+"""
+
+
+def test_a_fork_from_a_call_has_what_an_attempt_that_failed_recorded_and_nothing_of_one_that_is_done(
+    crew_of: Any, models: ModelServer, fleet: Any, client: Client, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    fleet.start("--concurrency", "1")
+    crew = crew_of(CREW.format(url=models.url) + BROKEN_OFF.format(go=str(go)))
+    handle = client.submit(crew, checkpoint_on=["llm_call_completed"])
+    assert (handle.wait(60).status, models.requests) == ("failed", 2)
+    go.touch()
+    first = client.checkpoints(handle.id)[0]
+    assert client.fork(handle.id, checkpoint=first.id, branch="b").wait(60).outputs == {"a": "<1> <2> <3>"}
+    assert models.requests == 3
+    done = client.checkpoints(handle.id, "b")[0]
+    assert client.fork(handle.id, checkpoint=done.id, branch="c").wait(60).outputs == {"a": "<1> <2> <3>"}
+    assert models.requests == 6
+
+
 def test_cached_tokens_cost_what_they_cost(crew_of: Any, models: ModelServer, fleet: Any, client: Client) -> None:
     usage = {"prompt_tokens": 10_000, "completion_tokens": 100, "prompt_tokens_details": {"cached_tokens": 8_000}}
     said = {"choices": [{"index": 0, "message": {"role": "assistant", "content": "x"}}], "usage": usage}
