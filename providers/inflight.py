@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
 
-from runner.core.held_files import unheld
+from runner.core.file_locks import unheld
 
 _END = ".live"
 _LOOKS = 20

@@ -18,7 +18,7 @@ from typing import Literal
 
 from runner.core import fault_points
 from runner.core.errors import BadCheckpoint
-from runner.core.held_files import unheld
+from runner.core.file_locks import unheld
 from runner.providers import inflight
 from runner.providers.base import (
     BaseProvider,

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from greenlet import GreenletExit, getcurrent
 
-from runner.tasks.switching import Loop, SwitchingTask, begun_by_run
+from runner.tasks.greenlets import Loop, SwitchingTask, begun_by_run
 
 T = TypeVar("T")
 

@@ -9,8 +9,8 @@ import os
 import sys
 from pathlib import Path
 
-from runner.bundles import building, environment
-from runner.bundles.building import FAILED, OWN
+from runner.bundles import environment, uv_build
+from runner.bundles.uv_build import FAILED, OWN
 from runner.core.errors import RunnerError
 from runner.core.settings import WorkerSettings, cache_dir, setting, withhold
 from runner.engine.code_cache import CodeCache
@@ -46,7 +46,7 @@ def _built() -> Path:
     root = CodeCache(store, cache_dir()).root(bundle)
     wanted = environment.asked_for(root / file, root, bundle)
     assert wanted is not None  # who asked for this worker found it
-    return building.built(wanted, cache_dir())
+    return uv_build.built(wanted, cache_dir())
 
 
 if __name__ == "__main__":

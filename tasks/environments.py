@@ -18,8 +18,8 @@ from pathlib import Path
 
 from celery.worker import state
 
-from runner.bundles import building, environment
-from runner.bundles.building import FAILED, OWN
+from runner.bundles import environment, uv_build
+from runner.bundles.uv_build import FAILED, OWN
 from runner.core.jobs import Job, Needed, queue_for
 from runner.core.plan import THREAD
 from runner.core.settings import builds_environments, default_queue, environment_idle, setting
@@ -74,7 +74,7 @@ class WorkerEnvironments(Environments):
         why = environment.why_not(wanted) if wanted is not None else ""
         if wanted is None or not why:
             return True
-        if not building.uv():
+        if not uv_build.uv():
             _warn(needed.digest, f"{wanted.named}: {why}")
             return True
         log.info(

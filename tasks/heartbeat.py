@@ -19,11 +19,11 @@ from typing import Any, Generic, TypeVar
 from runner.core import processes
 from runner.core.backoff import Backoff
 from runner.core.settings import MAX_HANDOVERS, WorkerSettings
-from runner.journal import task_marks
-from runner.journal.task_marks import Performed
+from runner.journal import shared_memory
+from runner.journal.shared_memory import Performed
 from runner.providers.records import Beat, HeldClaim
 from runner.providers.redis.connection import Client, connect
-from runner.providers.redis.patience import TRANSIENT_ERRORS, NotNow, outage
+from runner.providers.redis.outages import TRANSIENT_ERRORS, NotNow, outage
 from runner.providers.redis.protocol import POOLS
 from runner.providers.redis.rewound import LookBack
 from runner.providers.redis.workers import Workers
@@ -121,7 +121,7 @@ class Heartbeat(threading.Thread):
             *TRANSIENT_ERRORS, OSError
         ):  # Redis is away: the lease lapses, and who sees that looks there
             self._reap(reason="its worker left")
-            task_marks.remove(self._about.get("out", ""))
+            shared_memory.remove(self._about.get("out", ""))
 
     def _wake_up(self, why: bytes) -> None:
         with contextlib.suppress(BlockingIOError):  # full: it is woken as it is, and a signal's handler must not wait
@@ -184,10 +184,10 @@ class Heartbeat(threading.Thread):
             return
         self._claims = answer.claims
         self._take(answer)
-        performed = task_marks.performed()
+        performed = shared_memory.performed()
         hung = self._deadlines.passed(answer, HANG_GRACE + outage.seconds)
         for claim in hung:
-            if task_marks.performs(performed.get(claim.process), claim.ref, claim.token):
+            if shared_memory.performs(performed.get(claim.process), claim.ref, claim.token):
                 self._kill_hung(claim)
         for pid in self._children():
             self._kill_if_frozen(pid)
@@ -196,14 +196,14 @@ class Heartbeat(threading.Thread):
 
     def _compare(self, claims: Iterable[HeldClaim], performed: Mapping[str, Performed]) -> None:
         """What the store says that we hold, with what our processes are at."""
-        dropped = {c for c in claims if not task_marks.performs(performed.get(c.process), c.ref, c.token)}
+        dropped = {c for c in claims if not shared_memory.performs(performed.get(c.process), c.ref, c.token)}
         twice = self._dropped.again(dropped)
         if twice:  # a store that went back may list them; what it forgot is counted before anybody does it again
-            self._look_back(self._workers().client, task_marks.remembered)
+            self._look_back(self._workers().client, shared_memory.remembered)
         for claim in twice:
             if self._workers().take_back(self._worker, claim, reason="no process of its worker was running it"):
                 log.warning("no process of this worker runs task %s (token %d); handed back", claim.ref, claim.token)
-        held = {Performed(task_marks.digest(claim.ref), claim.token) for claim in claims}
+        held = {Performed(shared_memory.digest(claim.ref), claim.token) for claim in claims}
         if self._strays.again({at for at in performed.values() if at.token} - held):
             self._tell(RECHECK)
 
@@ -215,7 +215,7 @@ class Heartbeat(threading.Thread):
             self._look_back_until = time.monotonic() + LOOK_BACK
             self._rewound = False
         if time.monotonic() < self._look_back_until:
-            self._look_back(self._workers().client, task_marks.remembered)
+            self._look_back(self._workers().client, shared_memory.remembered)
         if answer.recheck != self._recheck:
             self._recheck = answer.recheck
             self._tell(RECHECK)
@@ -279,7 +279,7 @@ class Heartbeat(threading.Thread):
     def _child_died(self, pid: int) -> None:
         os.close(self._pidfds.pop(pid))
         self._free_slot(pid)
-        task_marks.forget(pid)
+        shared_memory.forget(pid)
         shared_process.forget(pid)
         self._left.pop(pid, None)
         try:
@@ -298,7 +298,7 @@ class Heartbeat(threading.Thread):
             process=process,
             reason=reason,
             max_attempts=self._settings.max_attempts,
-            out=task_marks.read_marks(self._about.get("out", "")),
+            out=shared_memory.read_marks(self._about.get("out", "")),
             dead=dead,
             max_handovers=max_handovers,
         )

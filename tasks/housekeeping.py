@@ -3,22 +3,22 @@
 from runner.bundles import attempt_folders, relative_paths, unpacked
 from runner.bundles.run_dir import homes, sweep
 from runner.core.settings import cache_dir, cache_limit
-from runner.journal import task_marks
+from runner.journal import shared_memory
 from runner.providers.redis.address import identity
 from runner.providers.redis.connection import Client
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.workers import Workers
-from runner.tasks.rounds import Rounds
+from runner.tasks.periodic import PeriodicWork
 
 PERIOD = 60.0  #: seconds between two rounds
 
 
-class Housekeeping(Rounds):
+class Housekeeping(PeriodicWork):
     """Goes round in the main process of a worker, beside all else. While the store is away nothing of it is taken."""
 
     period = PERIOD
 
-    def round(self, client: Client) -> None:
+    def run_once(self, client: Client) -> None:
         """What is left here of bundles and folders, then what is of runs that the store no longer has."""
         unpacked.tidy(cache_dir() / "bundles", cache_limit())
         relative_paths.sweep(cache_dir())
@@ -30,5 +30,5 @@ def tidy(client: Client, url: str) -> None:
     """One round: files of dead workers that were handed back, and folders of runs that the store has no longer."""
     workers = Workers(client).registered()
     store = identity(url)
-    task_marks.sweep(store, {str(worker.fields.get("out", "")) for worker in workers if worker.about})
+    shared_memory.sweep(store, {str(worker.fields.get("out", "")) for worker in workers if worker.about})
     sweep(homes(store, cache_dir()), store, Runs(client).existing)

@@ -28,12 +28,12 @@ from runner.engine.decisions import Decision, Fail, Release, Retry
 from runner.engine.failures import places
 from runner.engine.jobs import JobExecutor
 from runner.engine.sharing import NO_SHARING, code_of
-from runner.journal import task_marks
+from runner.journal import shared_memory
 from runner.providers.redis import scripts, store
 from runner.providers.redis.address import identity
 from runner.providers.redis.connection import connect
 from runner.providers.redis.envelope import JOB, Message, argument_text, message_of
-from runner.providers.redis.patience import REFUSED
+from runner.providers.redis.outages import REFUSED
 from runner.providers.redis.pipelined import Replicas
 from runner.providers.redis.protocol import name_of
 from runner.providers.redis.store import RedisStore
@@ -64,7 +64,7 @@ class Process:
         self._replicas = Replicas(self.settings.wait_replicas, self.settings.wait_timeout)
         self._on_main_thread = on_main_thread
         self._place = getattr(current_process(), "index", None) if on_main_thread else None
-        self._outgoing = task_marks.slot(self._place)
+        self._outgoing = shared_memory.slot(self._place)
         self.tell = pool.continues if on_main_thread else continues
         self._threads = itertools.count()
         self._local = threading.local()
@@ -207,7 +207,7 @@ class Process:
                 cache=cache_dir(),
                 stops=self.stops,
                 outgoing=None if in_shared_process else self._outgoing,
-                page=task_marks.page(self._page(), self.name(), in_shared_process=in_shared_process),
+                page=shared_memory.page(self._page(), self.name(), in_shared_process=in_shared_process),
                 retire=pool.retire if self._on_main_thread else None,
                 waits=pool.waits if alone else None,
                 is_wanted=self._is_wanted if not in_shared_process else lambda: False,
@@ -241,8 +241,8 @@ def share() -> None:
     global OUT
     places, forked = capacity.places(), _has_children()
     task_threads = shared_process.PROCESSES * shared_process.THREADS if capacity.shared() else 0
-    OUT = task_marks.share_sent(setting("RUNNER_WORKER_ID", ""), identity(state_url()), places if forked else 1)
-    task_marks.share(places, forked=forked, task_threads=task_threads)
+    OUT = shared_memory.share_sent(setting("RUNNER_WORKER_ID", ""), identity(state_url()), places if forked else 1)
+    shared_memory.share(places, forked=forked, task_threads=task_threads)
     shared_process.share()
     observers.installed()  # what each of its children would look for, and make, for itself
     adapters.names()  # this, too: it reads what each installed package says of itself

@@ -11,7 +11,7 @@ from runner.llm.clients import preloading
 from runner.llm.recording.loading import watch_imports
 from runner.providers.redis.connection import Client
 from runner.providers.redis.workers import Workers
-from runner.tasks.rounds import Rounds
+from runner.tasks.periodic import PeriodicWork
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +19,7 @@ PERIOD = 10.0  #: seconds between two looks
 KNOWN = 7 * 86400  #: seconds for which a client is known to be used
 
 
-class Preloading(Rounds):
+class Preloading(PeriodicWork):
     """Says which clients this process has imported, and imports those that others have."""
 
     period = PERIOD
@@ -29,7 +29,7 @@ class Preloading(Rounds):
         self._tried: set[str] = set()
         watch_imports()  # a task may begin while its thread imports a client
 
-    def round(self, client: Client) -> None:
+    def run_once(self, client: Client) -> None:
         """Look what others have."""
         self.look(Workers(client))
 

@@ -32,7 +32,7 @@ from runner.engine import adapters, sharing
 from runner.engine.attempt import Loaded
 from runner.journal import blocking_calls
 from runner.journal.cancellation import cancel_scope
-from runner.journal.enclosing import journal_here
+from runner.journal.current_journal import journal_here
 from runner.providers.records import HeldClaim
 from runner.tasks import capacity
 

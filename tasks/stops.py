@@ -19,7 +19,7 @@ from runner.core.errors import ClaimLost, Interrupted, Stop, TimedOut
 from runner.core.jobs import Claim
 from runner.journal.cancellation.async_raise import InterruptibleSection, is_joining
 from runner.journal.cancellation.cancel_scope import CancelScope
-from runner.providers.redis.patience import outage
+from runner.providers.redis.outages import outage
 
 # Real-time signals are not used otherwise; where there are none (macOS) two that nothing in a worker uses.
 _FIRST = getattr(signal, "SIGRTMIN", None)

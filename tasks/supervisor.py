@@ -12,14 +12,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from runner.core import backoff, held_files, processes
+from runner.core import backoff, file_locks, processes
 from runner.core.jobs import Job
 from runner.core.settings import WorkerSettings
 from runner.engine.ports import Broker
-from runner.journal import task_marks
+from runner.journal import shared_memory
 from runner.providers.redis import lost_messages
 from runner.providers.redis.connection import Client
-from runner.providers.redis.patience import TRANSIENT_ERRORS, NotNow, outage
+from runner.providers.redis.outages import TRANSIENT_ERRORS, NotNow, outage
 from runner.providers.redis.workers import WorkerInfo, Workers
 
 log = logging.getLogger(__name__)
@@ -247,7 +247,7 @@ class Supervisor:
 
     def _reap(self, worker: WorkerInfo, reason: str, *, about: str = "", only_lapsed: bool = False) -> None:
         file = _marks(worker)
-        dead = task_marks.is_final(file)
+        dead = shared_memory.is_final(file)
         refs = self._workers.reap(
             worker.id,
             reason=reason,
@@ -255,10 +255,10 @@ class Supervisor:
             about=about,
             only_lapsed=only_lapsed,
             # One that froze may send yet what it has noted.
-            out=task_marks.read_marks(file) if dead or not only_lapsed else None,
+            out=shared_memory.read_marks(file) if dead or not only_lapsed else None,
             dead=dead,
         )
-        task_marks.remove(file)
+        shared_memory.remove(file)
         self._known = [known for known in self._known if known.id != worker.id]
         log.warning("worker %s is gone (%s): %d task(s) handed back", worker.id, reason, len(refs))
 
@@ -289,4 +289,4 @@ def _marks(worker: WorkerInfo) -> str:
 
 def _is_seen(worker: WorkerInfo) -> bool:
     """Whether its main process is seen to live, here: not another with its number, nor its children alone."""
-    return processes.runs(worker.fields.get("pid", "")) and held_files.is_held(_marks(worker))
+    return processes.runs(worker.fields.get("pid", "")) and file_locks.is_held(_marks(worker))

@@ -17,7 +17,7 @@ from greenlet import getcurrent, greenlet
 
 from runner.core import waiting
 from runner.tasks.coroutines import Coroutines
-from runner.tasks.switching import Places, SwitchingAlarm, SwitchingTask, current
+from runner.tasks.greenlets import Places, SwitchingAlarm, SwitchingTask, current
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from runner.core.errors import one_line
 from runner.providers.redis import address
 from runner.providers.redis.cluster import SecureSlotConnection, SlotConnection
 from runner.providers.redis.connection import NoticingClient, noticing_connections
-from runner.providers.redis.patience import TRANSIENT_ERRORS, NotNow, outage
+from runner.providers.redis.outages import TRANSIENT_ERRORS, NotNow, outage
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from runner.engine import adapters
 from runner.providers.redis.connection import connect
 from runner.providers.redis.protocol import served
 from runner.providers.redis.workers import Workers
-from runner.tasks import environments, jobs, quiet_forks, steps
+from runner.tasks import environments, fork_safety, jobs, steps
 from runner.tasks.app import app, pools, state_url
 
 POOLS = {"shared": "runner.tasks.shared_thread:TaskPool"}
@@ -42,7 +42,7 @@ def main() -> None:
         watched = False
     if pool == "prefork":
         _preload()
-        quiet_forks.install()
+        fork_safety.install()
     code = 0
     try:
         # Not `app.worker_main`: Celery's command line imports Flower and more, a third of a worker's start.

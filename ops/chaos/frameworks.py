@@ -24,7 +24,7 @@ from context_agents import CONTEXTS
 from context_agents import ELSEWHERE as COUNTED_ELSEWHERE
 from framework_agents import AGENTS, ELSEWHERE, OUTPUTS
 
-from runner.bundles.building import uv
+from runner.bundles.uv_build import uv
 
 REPOSITORY = Path(__file__).parents[2]
 USES = 3

@@ -28,7 +28,7 @@ from matrix_clients import CLIENTS
 from matrix_mcp import SERVED
 from matrix_rpc import RPC, RPC_CLIENTS
 
-from runner.bundles.building import uv
+from runner.bundles.uv_build import uv
 
 REPOSITORY = Path(__file__).parents[2]
 ROWS = {**AGENTS, **CLIENTS, **SERVED, **RPC}

@@ -22,7 +22,7 @@ from typing import Any
 from page import Example, examples
 from vendors import Vendors, answer
 
-from runner.bundles.building import uv
+from runner.bundles.uv_build import uv
 from runner.testing import ModelServer
 
 REPOSITORY, FILES = Path(__file__).parents[2], Path(__file__).parent / "quickstarts"

@@ -23,7 +23,7 @@ from runner.core.jobs import Job
 from runner.core.states import RunStatus, TaskState
 from runner.engine.jobs import JobExecutor
 from runner.engine.local import LocalStops
-from runner.journal import task_marks
+from runner.journal import shared_memory
 from runner.journal.answers import Answer
 from runner.providers.memory import MemoryBroker, MemoryStore
 from runner.testing import ManualClock
@@ -249,7 +249,7 @@ class World:
             cache=self._folder,
             stops=LocalStops(),
             outgoing=None,
-            page=task_marks.page(None, actor.process),
+            page=shared_memory.page(None, actor.process),
             retire=None,
             time_slice=self._time_slice,
             clock=ActorsClock(actor, self.clock),

@@ -10,7 +10,7 @@ from runner.core.jobs import ANY, Claim, Job, Needed, Refusal
 from runner.core.output import TaskOutput
 from runner.core.plan import Plan
 from runner.core.states import RunStatus, TaskState
-from runner.journal.acknowledged import Log
+from runner.journal.acknowledged_writes import Log
 from runner.journal.rate_limit import RateLimiter
 from runner.providers.memory import transitions
 from runner.providers.memory.batches import MemoryBatches

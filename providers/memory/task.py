@@ -15,9 +15,9 @@ from runner.core.plan.expansion import Expansion
 from runner.core.redaction import redact
 from runner.core.settings import MAX_HANDOVERS
 from runner.core.states import TaskState
-from runner.journal.acknowledged import Log
+from runner.journal.acknowledged_writes import Log
 from runner.journal.recorder import BegunStep, DoneStep
-from runner.journal.task_marks import SentCalls
+from runner.journal.shared_memory import SentCalls
 from runner.providers.memory import account
 from runner.providers.memory.claims import given, take
 from runner.providers.memory.events import Relatives, close_open, emit

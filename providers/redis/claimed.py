@@ -16,7 +16,7 @@ from runner.core.plan.dependencies import NOTHING, ReadSet
 from runner.core.plan.expansion import Expansion
 from runner.core.redaction import redact
 from runner.core.settings import MAX_HANDOVERS
-from runner.journal.acknowledged import Log
+from runner.journal.acknowledged_writes import Log
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.claimed_steps import ClaimedSteps
 from runner.providers.redis.pipelined import PipelinedConnection

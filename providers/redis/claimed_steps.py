@@ -10,11 +10,11 @@ from redis.exceptions import NoScriptError
 
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage, counters_text, reserved_text, text_of_one
 from runner.journal.recorder import BegunStep, DoneStep
-from runner.journal.task_marks import HALF
+from runner.journal.shared_memory import HALF
 from runner.providers.redis import scripts
 from runner.providers.redis.pipelined import PipelinedConnection
 from runner.providers.redis.scripts import PackedScript, flat
-from runner.providers.redis.step_notes import NEITHER, StepNotes
+from runner.providers.redis.step_intents import NEITHER, StepIntents
 from runner.providers.redis.watched_task import WatchedTask
 
 
@@ -48,7 +48,7 @@ def _nothing() -> None:
     """It is acknowledged."""
 
 
-class ClaimedSteps(StepNotes):
+class ClaimedSteps(StepIntents):
     """The steps of a claimed task. Each write shows the token; `ClaimLost` if it no longer holds."""
 
     _reached = 0  #: records that this attempt replayed or made: its progress

@@ -29,7 +29,7 @@ from redis.exceptions import (
 from redis.retry import Retry
 
 from runner.providers.redis.address import Clustered
-from runner.providers.redis.patience import NotNow, brief, not_now
+from runner.providers.redis.outages import NotNow, brief, not_now
 
 SLOTS = 16_384
 ASKED = 2.0  #: seconds that a node has to say who has a slot: there are others

@@ -14,7 +14,7 @@ from redis.retry import Retry
 from runner.core.errors import StoreUnreachable
 from runner.core.redaction import redact_url
 from runner.providers.redis import address, cluster, keys, sentinels
-from runner.providers.redis.patience import (
+from runner.providers.redis.outages import (
     REFUSES,
     TRANSIENT_ERRORS,
     NotNow,

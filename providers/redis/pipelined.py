@@ -16,7 +16,7 @@ from redis.exceptions import DataError, ResponseError
 
 from runner.providers.redis import keys
 from runner.providers.redis.connection import Client
-from runner.providers.redis.patience import TRANSIENT_ERRORS, NotNow, not_now, retry_while_unavailable
+from runner.providers.redis.outages import TRANSIENT_ERRORS, NotNow, not_now, retry_while_unavailable
 
 log = logging.getLogger(__name__)
 

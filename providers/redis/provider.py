@@ -28,7 +28,7 @@ from runner.providers.base import (
     created_at,
     make_id,
 )
-from runner.providers.redis import connection, deltas, locations, patience, scripts
+from runner.providers.redis import connection, deltas, locations, outages, scripts
 from runner.providers.redis.connection import Client
 from runner.providers.redis.deltas import State
 from runner.providers.redis.locations import RedisLocation
@@ -253,7 +253,7 @@ _away: set[str] = set()
 
 def _asked(url: str, call: Callable[[], T]) -> T:
     try:
-        answer = patience.retry_while_unavailable(call, limit=0 if url in _away else PATIENCE)
+        answer = outages.retry_while_unavailable(call, limit=0 if url in _away else PATIENCE)
     except (RedisError, OSError) as error:
         _away.add(url)
         raise StoreUnreachable(

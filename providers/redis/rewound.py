@@ -4,10 +4,10 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator
 
-from runner.journal.acknowledged import Acknowledged
+from runner.journal.acknowledged_writes import Acknowledged
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.connection import Client
-from runner.providers.redis.patience import not_now
+from runner.providers.redis.outages import not_now
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from redis.exceptions import AuthenticationError, AuthorizationError, RedisError
 from redis.sentinel import MasterNotFoundError, Sentinel, SentinelConnectionPool
 
 from runner.providers.redis.address import Watched
-from runner.providers.redis.patience import brief
+from runner.providers.redis.outages import brief
 
 _REFUSES_US = (AuthenticationError, AuthorizationError, ResponseError)
 

@@ -10,7 +10,7 @@ from runner.core.errors import one_line
 from runner.core.jobs import ANY, Claim, Job, Needed, Refusal
 from runner.core.output import TaskOutput
 from runner.core.plan import Plan
-from runner.journal.acknowledged import Log
+from runner.journal.acknowledged_writes import Log
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.address import identity
 from runner.providers.redis.claimed import ClaimedTask

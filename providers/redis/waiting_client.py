@@ -10,7 +10,7 @@ from redis.exceptions import AuthenticationError, BusyLoadingError, ConnectionEr
 
 from runner.core.errors import BadInput, StoreUnreachable
 from runner.providers.redis.connection import Client, NoticingClient, NoticingPipeline, leave, open_client, repeating
-from runner.providers.redis.patience import (
+from runner.providers.redis.outages import (
     REFUSES,
     TRANSIENT_ERRORS,
     NotNow,

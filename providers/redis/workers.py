@@ -13,7 +13,7 @@ from runner.core.settings import MAX_HANDOVERS
 from runner.providers.records import Beat, HeldClaim
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.connection import Client
-from runner.providers.redis.patience import NotNow
+from runner.providers.redis.outages import NotNow
 from runner.providers.redis.protocol import FIRST, POOLS, queue_in, served
 from runner.providers.redis.scripts import stamp
 

@@ -11,7 +11,7 @@ from runner.agents.unsupported import refuse_unsupported
 from runner.bundles.reading import stop_if_read
 from runner.core import live_objects
 from runner.core.output import LiteAgentOutput
-from runner.core.private import Link, Linked, Private
+from runner.core.private_state import Link, Linked, Private
 from runner.core.runtime import engine_of
 from runner.journal.rate_limit import RateLimiter
 from runner.llm.llm import as_model, model_name

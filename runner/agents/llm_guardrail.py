@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from runner.agents import Agent, loop, structure
+from runner.agents import Agent, loop, structured_output
 from runner.engine.work import Conversation
 from runner.journal.journal import Journal
 
@@ -52,12 +52,12 @@ def judge(rule: str, text: str, agent: Agent, journal: Journal, *, task: Any = N
     asked.say(
         {
             "role": "system",
-            "content": f"{_JUDGE}\n\n{structure.wanted(Verdict)}",
+            "content": f"{_JUDGE}\n\n{structured_output.wanted(Verdict)}",
         },
         {"role": "user", "content": _question(rule, text)},
     )
-    job = loop.job_for(agent, asked, journal, task=task, response_model=Verdict, reported=False)
-    verdict = Verdict.model_validate_json(loop.work(job))
+    state = loop.state_for(agent, asked, journal, task=task, response_model=Verdict, reported=False)
+    verdict = Verdict.model_validate_json(loop.work(state))
     return _said(rule, verdict, None)
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from runner.agents import Agent, hooking, model_call, structure, tool_call
-from runner.agents.job import Job, at_work
+from runner.agents import Agent, hook_calls, model_call, structured_output, tool_call
+from runner.agents.agent_state import AgentState, at_work
 from runner.agents.machine import REPAIRS, Ask, Done, Fail, Rules, Say, Summary, Use, next_move
 from runner.agents.steps import AgentAction, AgentFinish
 from runner.agents.tools import as_tools, schema_of
@@ -36,7 +36,7 @@ def model_of(agent: Agent) -> BaseLLM:
     )
 
 
-def job_for(
+def state_for(
     agent: Agent,
     conversation: Conversation,
     journal: Journal,
@@ -49,12 +49,12 @@ def job_for(
     callbacks: Sequence[Callable[[Any], Any] | None] = (),
     reported: bool = True,
     failed: int = 0,
-) -> Job:
+) -> AgentState:
     """What an agent is at: its model and its tools found; its callbacks, if it is to be ``reported`` to them.
 
     Raises `ModelError`, or `BadCrew` for what is no tool.
     """
-    return Job(
+    return AgentState(
         agent=agent,
         model=model_of(agent),
         conversation=conversation,
@@ -69,87 +69,91 @@ def job_for(
     )
 
 
-def work(job: Job) -> str:
+def work(state: AgentState) -> str:
     """The agent's answer to its conversation, from where that stands; JSON, where there is a ``response_model``.
 
     Raises `ModelError` where the model gives none, `TaskError` where what it gives does not fit.
     """
-    offered = [schema_of(tool, name) for name, tool in job.tools.items()]
+    offered = [schema_of(tool, name) for name, tool in state.tools.items()]
     rules = Rules(
-        max_iter=job.agent.max_iter,
-        repairs=REPAIRS + job.failed * (REPAIRS + 1),
-        answering=frozenset(name for name, tool in job.tools.items() if tool.result_as_answer),
-        unfit=_unfit(job.response_model),
+        max_iter=state.agent.max_iter,
+        repairs=REPAIRS + state.failed * (REPAIRS + 1),
+        answering=frozenset(name for name, tool in state.tools.items() if tool.result_as_answer),
+        unfit=_unfit(state.response_model),
     )
-    tool_call.recall(job)
+    tool_call.recall(state)
     summary = Summary()
-    with at_work(job), calling(job.agent.role):
-        hooking.after_model_call(job)  # where a restored conversation ends with an answer
+    with at_work(state), calling(state.agent.role):
+        hook_calls.after_model_call(state)  # where a restored conversation ends with an answer
         while True:
-            match next_move(job.conversation.messages, rules, summary):
+            match next_move(state.conversation.messages, rules, summary):
                 case Say(message):
-                    job.conversation.say(message)
+                    state.conversation.say(message)
                 case Ask(tools):
-                    if _ask(job, offered if tools else []):
-                        summary = Summary(job.from_hooks)
+                    if _ask(state, offered if tools else []):
+                        summary = Summary(state.from_hooks)
                 case Use(calls, first):
-                    results = tool_call.use(job, calls, first, lambda call, text: _tell_use(job, call, text))
-                    job.conversation.say(*results)
+                    results = tool_call.use(state, calls, first, lambda call, text: _tell_use(state, call, text))
+                    state.conversation.say(*results)
                 case Done(text):
-                    answer = _fitted(text, job.response_model)
-                    _call_back(job, AgentFinish(thought="", output=answer, text=text))
+                    answer = _fitted(text, state.response_model)
+                    _call_back(state, AgentFinish(thought="", output=answer, text=text))
                     return answer
-                case Fail(reason) if job.response_model is not None and not reason.startswith("gave"):
+                case Fail(reason) if state.response_model is not None and not reason.startswith("gave"):
                     what = reason.removeprefix("it is ")
-                    raise TaskError(f"the answer of {job.agent.role!r} is {what}")
+                    raise TaskError(f"the answer of {state.agent.role!r} is {what}")
                 case Fail(reason):
-                    raise ModelError(f"the model {job.model.model!r} of the agent {job.agent.role!r} {reason}")
+                    raise ModelError(f"the model {state.model.model!r} of the agent {state.agent.role!r} {reason}")
 
 
-def _ask(job: Job, tools: Sequence[Message]) -> bool:
+def _ask(state: AgentState, tools: Sequence[Message]) -> bool:
     """Ask the model, and add its answer; whether hooks changed the conversation."""
-    conversation, changed = job.conversation, hooking.before_model_call(job)
+    conversation, changed = state.conversation, hook_calls.before_model_call(state)
 
     def take(message: Message) -> None:
         if not tools:  # none was offered: a call of one means nothing
             message = {name: value for name, value in message.items() if name != "tool_calls"}
         conversation.say(message)
 
-    watch = model_call.StepObserver(job, take, tools)
+    watch = model_call.StepObserver(state, take, tools)
     about = calling(
-        job.role, per_minute=job.agent.max_rpm, announced=watch.reports, on_result=watch.on_result, leaving=watch.began
+        state.role,
+        per_minute=state.agent.max_rpm,
+        announced=watch.reports,
+        on_result=watch.on_result,
+        leaving=watch.began,
     )
-    with about, hooking.asking():
-        message = model_call.ask(job, conversation.messages, tools, watch)
+    with about, hook_calls.asking():
+        message = model_call.ask(state, conversation.messages, tools, watch)
     if not watch.taken:  # it was replayed
         take(message)
-    return hooking.after_model_call(job) or changed
+    return hook_calls.after_model_call(state) or changed
 
 
 def _unfit(model: type[BaseModel] | None) -> Callable[[str], str | None] | None:
-    return None if model is None else lambda text: structure.read(text, model)[1]
+    return None if model is None else lambda text: structured_output.read(text, model)[1]
 
 
 def _fitted(text: str, model: type[BaseModel] | None) -> str:
     if model is None:
         return text
-    found, _ = structure.read(text, model)
+    found, _ = structured_output.read(text, model)
     return str(found.model_dump_json())
 
 
-def _tell_use(job: Job, call: Mapping[str, Any], text: str) -> None:
+def _tell_use(state: AgentState, call: Mapping[str, Any], text: str) -> None:
     function = call["function"]
     thought = next(
-        (str(m.get("content") or "") for m in reversed(job.conversation.messages) if m["role"] == "assistant"), ""
+        (str(m.get("content") or "") for m in reversed(state.conversation.messages) if m["role"] == "assistant"), ""
     )
     _call_back(
-        job,
+        state,
         AgentAction(
             thought=thought, tool=function["name"], tool_input=function["arguments"], text=thought, result=text
         ),
     )
 
 
-def _call_back(job: Job, step: AgentAction | AgentFinish) -> None:
-    for callback in job.callbacks:
+def _call_back(state: AgentState, step: AgentAction | AgentFinish) -> None:
+    for callback in state.callbacks:
         callback(step)

@@ -13,9 +13,9 @@ from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from runner.agents import text_tool_protocol
+from runner.agents.agent_state import AgentState
 from runner.agents.concurrently import run_concurrently
 from runner.agents.context_window import SHARE, fit, tokens
-from runner.agents.job import Job
 from runner.core import waiting
 from runner.core.errors import ContextTooLong
 from runner.events.bus import event_bus
@@ -31,7 +31,7 @@ from runner.events.sinks import republish, sinks
 from runner.llm.clients import Completion, Piece, ToolCalls
 from runner.llm.llm import LLM, BaseLLM
 from runner.llm.recording import CallResult
-from runner.llm.recording.chain import hashed, offering, replayed
+from runner.llm.recording.conversation_hash import hashed, offering, replayed
 
 Message = dict[str, Any]
 
@@ -39,61 +39,61 @@ SMALLER = 3
 """How often a conversation is made smaller for a model that says it takes less."""
 
 
-def ask(job: Job, messages: Sequence[Message], tools: Sequence[Message], watch: "StepObserver") -> Message:
+def ask(state: AgentState, messages: Sequence[Message], tools: Sequence[Message], watch: "StepObserver") -> Message:
     """Return the model's answer to these messages; ``watch`` gets each real call. Raises what the model raises."""
-    limit = _limit(job)
-    chain, completion = _recorded(job, messages, tools, limit, watch)
+    limit = _limit(state)
+    chain, completion = _recorded(state, messages, tools, limit, watch)
     if completion is not None:
         watch.ended(completion)
         return completion.message()
     fitted = fit(messages, limit, tools) if limit else list(messages)
     for left in range(SMALLER, -1, -1):
         try:
-            return _ask(job, fitted, tools, watch, chain if left == SMALLER else None)
+            return _ask(state, fitted, tools, watch, chain if left == SMALLER else None)
         except ContextTooLong:
             smaller = fit(messages, tokens(fitted, tools) // 2, tools)
-            if not left or not job.agent.respect_context_window or smaller == fitted:
+            if not left or not state.agent.respect_context_window or smaller == fitted:
                 raise
             fitted = smaller
     raise AssertionError("unreachable")
 
 
 def _recorded(
-    job: Job, messages: Sequence[Message], tools: Sequence[Message], limit: int, watch: "StepObserver"
+    state: AgentState, messages: Sequence[Message], tools: Sequence[Message], limit: int, watch: "StepObserver"
 ) -> tuple[str | None, Completion | None]:
     """The call's chain, which is that of its messages before they are fitted; and the recorded answer, if there is one.
 
     None for each that there is not.
     """
-    model = job.model
-    if not isinstance(model, LLM) or not job.journal.code:
+    model = state.model
+    if not isinstance(model, LLM) or not state.journal.code:
         return None, None
-    conversation = job.chain.at(messages)
+    conversation = state.chain.at(messages)
     if conversation is None:
         return None, None
-    settings = model.settings(tools, None if tools else job.response_model, job.streams)
+    settings = model.settings(tools, None if tools else state.response_model, state.streams)
     chain = None if settings is None else hashed(conversation, limit, *settings)
     on_chunk = watch.chunk if sinks() else None
-    completion = None if chain is None else replayed(chain, lambda body: model.recorded(body, job.streams, on_chunk))
+    completion = None if chain is None else replayed(chain, lambda body: model.recorded(body, state.streams, on_chunk))
     return chain, None if completion is None else model.counted(completion)
 
 
 def _ask(
-    job: Job, messages: Sequence[Message], tools: Sequence[Message], watch: "StepObserver", chain: str | None
+    state: AgentState, messages: Sequence[Message], tools: Sequence[Message], watch: "StepObserver", chain: str | None
 ) -> Message:
-    model = job.model
+    model = state.model
     if is_ours(model):
         if (waiter := waiting.here()) is not None:
-            return _ask_ours(job, model, messages, tools, watch, chain, waiter)
-        return run_concurrently([lambda: _ask_ours(job, model, messages, tools, watch, chain, None)])[0]
+            return _ask_ours(state, model, messages, tools, watch, chain, waiter)
+        return run_concurrently([lambda: _ask_ours(state, model, messages, tools, watch, chain, None)])[0]
     native = model.supports_function_calling()
     said = list(messages) if native else text_tool_protocol.format_messages(messages, tools)
     extra = accepted(
         model.call,
         {
-            "from_task": job.task,
-            "from_agent": job.agent,
-            "response_model": job.response_model,
+            "from_task": state.task,
+            "from_agent": state.agent,
+            "response_model": state.response_model,
             **({"tools": list(tools)} if native and tools else {}),
         },
     )
@@ -110,19 +110,19 @@ def _ask(
 
     watch.read = read
     return read(
-        job.journal.step(
-            "model", call, (said,), {}, watch, kind="model", model=str(model.model), before=lambda: wait(job)
+        state.journal.step(
+            "model", call, (said,), {}, watch, kind="model", model=str(model.model), before=lambda: wait(state)
         )
     )
 
 
-def wait(job: Job) -> None:
+def wait(state: AgentState) -> None:
     """Until the model may be asked."""
-    job.journal.wait_for_turn()
+    state.journal.wait_for_turn()
 
 
 def _ask_ours(
-    job: Job,
+    state: AgentState,
     model: LLM,
     messages: Sequence[Message],
     tools: Sequence[Message],
@@ -131,8 +131,8 @@ def _ask_ours(
     waiter: waiting.Waiter | None,
 ) -> Message:
     """The transport journals it: what is replayed comes back here as if it had just been answered."""
-    streams = model.stream or job.streams
-    asked = list(messages), tools, None if tools else job.response_model, watch.chunk if streams else None, streams
+    streams = model.stream or state.streams
+    asked = list(messages), tools, None if tools else state.response_model, watch.chunk if streams else None, streams
     try:
         with offering(chain):
             completion = model.complete(*asked) if waiter is None else waiter.awaited(model.acomplete(*asked))
@@ -147,12 +147,12 @@ class StepObserver:
     """Observes one call: records its answer before its end is reported, and reports it once, when it is
     really made."""
 
-    def __init__(self, job: Job, take: Callable[[Message], None], tools: Sequence[Message] = ()) -> None:
-        self._job, self._take, self._tools = job, take, tools
-        self._about = {"model": str(job.model.model), **job.about}
-        self._source = job.model
+    def __init__(self, state: AgentState, take: Callable[[Message], None], tools: Sequence[Message] = ()) -> None:
+        self._state, self._take, self._tools = state, take, tools
+        self._about = {"model": str(state.model.model), **state.about}
+        self._source = state.model
         self._begun = False
-        self.reports = job.journal.watched
+        self.reports = state.journal.watched
         self.taken = False
         self.read: Callable[[Any], Message] = lambda value: {"role": "assistant", "content": str(value)}
 
@@ -161,13 +161,13 @@ class StepObserver:
         if self._begun:
             return
         self._begun = True
-        messages = [dict(message) for message in self._job.conversation.messages]  # a handler's own
+        messages = [dict(message) for message in self._state.conversation.messages]  # a handler's own
         self._emit(LLMCallStartedEvent(messages=messages, tools=list(self._tools) or None, **self._about))
 
     def on_result(self, call: CallResult) -> None:
         """It ended, here or in an attempt before."""
         for name in ("prompt_tokens", "completion_tokens"):
-            self._job.usage[name] = self._job.usage.get(name, 0) + getattr(call.usage, name)
+            self._state.usage[name] = self._state.usage.get(name, 0) + getattr(call.usage, name)
 
     def chunk(self, piece: Piece) -> None:
         """A piece of the answer came. Of one that is replayed only those receive it who stream this kickoff."""
@@ -185,7 +185,7 @@ class StepObserver:
         completion = value if isinstance(value, Completion) else None
         message = completion.message() if completion is not None else self.read(value)
         usage = dict(completion.usage) if completion is not None else None
-        with self._job.journal.cancel_scope.write:
+        with self._state.journal.cancel_scope.write:
             self._take(message)
             self.taken = True
             uses = message.get("tool_calls")
@@ -218,11 +218,11 @@ def accepted(function: Callable[..., Any], offered: Mapping[str, Any]) -> dict[s
     return {name: value for name, value in offered.items() if name in parameters}
 
 
-def _limit(job: Job) -> int:
+def _limit(state: AgentState) -> int:
     """How many tokens may be sent; 0 if that is not known."""
-    if not job.agent.respect_context_window:
+    if not state.agent.respect_context_window:
         return 0
-    model = job.model
+    model = state.model
     if not isinstance(model, LLM) and type(model).get_context_window_size is BaseLLM.get_context_window_size:
         return 0
     return int(model.get_context_window_size() * SHARE)

@@ -11,9 +11,9 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
+from runner.agents.agent_state import AgentState
 from runner.agents.concurrently import run_concurrently
-from runner.agents.hooking import HookedUse
-from runner.agents.job import Job
+from runner.agents.hook_calls import HookedUse
 from runner.agents.machine import ERROR
 from runner.agents.tools import BadArguments, BaseTool, arguments_of, tool_name
 from runner.bundles import relative_paths
@@ -35,30 +35,38 @@ Message = dict[str, Any]
 ERROR_LENGTH = 1000  #: characters of an exception that a model is told
 
 
-def use(job: Job, calls: Sequence[Message], first: int, on_result: Callable[[Message, str], None]) -> list[Message]:
+def use(
+    state: AgentState, calls: Sequence[Message], first: int, on_result: Callable[[Message, str], None]
+) -> list[Message]:
     """The results of these calls, as messages in their order. ``on_result`` is called with each really made."""
-    limited = _limited(job, calls)
-    uses = [_Use(job, call, first + i, on_result, reason=limited.get(i)) for i, call in enumerate(calls)]
+    limited = _limited(state, calls)
+    uses = [_Use(state, call, first + i, on_result, reason=limited.get(i)) for i, call in enumerate(calls)]
     return run_concurrently([one.message for one in uses])
 
 
-def recall(job: Job) -> None:
+def recall(state: AgentState) -> None:
     """The uses whose results are in the conversation: where it was restored, its journal has not seen them."""
-    answered = {message["tool_call_id"] for message in job.conversation.messages if message["role"] == "tool"}
-    calls = [call for message in job.conversation.messages for call in message.get("tool_calls") or ()]
-    uses = [_Use(job, call, 0, lambda *_: None, reason=None) for call in calls if call["id"] in answered]
+    answered = {message["tool_call_id"] for message in state.conversation.messages if message["role"] == "tool"}
+    calls = [call for message in state.conversation.messages for call in message.get("tool_calls") or ()]
+    uses = [_Use(state, call, 0, lambda *_: None, reason=None) for call in calls if call["id"] in answered]
     done = Counter(step for one in uses if (step := one.step()) is not None)
     for (name, given), times in done.items():
-        job.journal.mark_done(name, (json.loads(given),), times)
+        state.journal.mark_done(name, (json.loads(given),), times)
 
 
 class _Use:
     """One use of one tool."""
 
     def __init__(
-        self, job: Job, call: Message, number: int, on_result: Callable[[Message, str], None], *, reason: str | None
+        self,
+        state: AgentState,
+        call: Message,
+        number: int,
+        on_result: Callable[[Message, str], None],
+        *,
+        reason: str | None,
     ) -> None:
-        self._job, self._call, self._number, self._on_result, self._reason = job, call, number, on_result, reason
+        self._state, self._call, self._number, self._on_result, self._reason = state, call, number, on_result, reason
         self._given = call["function"]["arguments"]
         self.name = str(call["function"]["name"])
 
@@ -73,17 +81,17 @@ class _Use:
             return None
 
     def _tool(self) -> BaseTool | None:
-        return self._job.tools.get(self.name) or self._job.tools.get(tool_name(self.name))
+        return self._state.tools.get(self.name) or self._state.tools.get(tool_name(self.name))
 
     def message(self) -> Message:
         """The text that the model receives."""
         return {"role": "tool", "tool_call_id": self._call["id"], "name": self.name, "content": self._result()}
 
     def _result(self) -> str:
-        job = self._job
+        state = self._state
         tool = self._tool()
         if tool is None:
-            there = ", ".join(job.tools) or "none"
+            there = ", ".join(state.tools) or "none"
             return self._refused(ToolSelectionErrorEvent, f"there is no tool {self.name!r}; there are: {there}")
         if self._reason is not None:
             return self._refused(ToolUsageErrorEvent, self._reason)
@@ -91,13 +99,13 @@ class _Use:
             arguments = arguments_of(tool, self._given)
         except BadArguments as error:
             return self._refused(ToolValidateInputErrorEvent, str(error))
-        hooked = HookedUse(job, tool, self.name, self._number) if registry.any_here() else None
+        hooked = HookedUse(state, tool, self.name, self._number) if registry.any_here() else None
         if hooked is not None:
             arguments, refused = hooked.before(arguments)
             if refused is not None:
                 return refused
-        key = f"{job.origin}:{self._number + 1}" if job.origin else ""
-        watch = _Watch(job, tool, self.name, arguments)
+        key = f"{state.origin}:{self._number + 1}" if state.origin else ""
+        watch = _Watch(state, tool, self.name, arguments)
 
         def run() -> str:
             with keyed(key):
@@ -105,7 +113,7 @@ class _Use:
 
         given = _as_given(arguments)
         text = str(
-            job.journal.step(
+            state.journal.step(
                 f"tool {self.name}",
                 _as_step(run),
                 (given,),
@@ -134,28 +142,28 @@ class _Use:
                 raise TaskError(f"the tool {self.name!r}: {error}") from error
             if relative_paths.is_led_astray(error):
                 raise TaskError(f"the tool {self.name!r}: {one_line(error)}; {relative_paths.ADVICE}") from error
-            text = redact(" ".join(str(error).split()), getattr(self._job.model, "api_key", None))
+            text = redact(" ".join(str(error).split()), getattr(self._state.model, "api_key", None))
             return f"{ERROR}{type(error).__name__}: {text[:ERROR_LENGTH]}"
 
     def _refused(self, kind: Any, why: str) -> str:
         """It cannot be used. Nothing to record: it will be refused again in the same words."""
-        about = {"tool_name": self.name, "tool_args": self._given, "agent": self._job.agent, **self._job.about}
-        event_bus.emit(self._job.agent, kind(error=why, **about))
+        about = {"tool_name": self.name, "tool_args": self._given, "agent": self._state.agent, **self._state.about}
+        event_bus.emit(self._state.agent, kind(error=why, **about))
         return ERROR + why
 
 
 class _Watch:
     """Reports a tool call that is really made."""
 
-    def __init__(self, job: Job, tool: BaseTool, name: str, arguments: dict[str, Any]) -> None:
+    def __init__(self, state: AgentState, tool: BaseTool, name: str, arguments: dict[str, Any]) -> None:
         self._tool = tool
         self.really_used = False
         self._about: dict[str, Any] = {
             "tool_name": name,
             "tool_args": arguments,
             "tool_class": type(tool).__qualname__,
-            "agent": job.agent,
-            **job.about,
+            "agent": state.agent,
+            **state.about,
         }
 
     def began(self) -> None:
@@ -183,18 +191,18 @@ def _as_step(run: Callable[[], str]) -> Callable[[Any], str]:
     return lambda _: run()
 
 
-def _limited(job: Job, calls: Sequence[Message]) -> dict[int, str]:
+def _limited(state: AgentState, calls: Sequence[Message]) -> dict[int, str]:
     """Which of these calls are one too many of their tools, by place."""
-    if not any(tool.max_usage_count is not None for tool in job.tools.values()):
+    if not any(tool.max_usage_count is not None for tool in state.tools.values()):
         return {}
     used: dict[str, int] = {}
-    for message in job.conversation.messages[:-1]:
+    for message in state.conversation.messages[:-1]:
         for call in message.get("tool_calls") or ():
             used[call["function"]["name"]] = used.get(call["function"]["name"], 0) + 1
     found = {}
     for i, call in enumerate(calls):
         name = call["function"]["name"]
-        tool = job.tools.get(name)
+        tool = state.tools.get(name)
         most = tool.max_usage_count if tool is not None else None
         if most is not None and used.get(name, 0) >= most:
             found[i] = f"the tool {name!r} was used {most} times, and may not be used again"

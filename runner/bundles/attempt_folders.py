@@ -15,9 +15,9 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.core import held_files, processes
+from runner.core import file_locks, processes
 from runner.core.clock import SYSTEM
-from runner.core.held_files import unheld
+from runner.core.file_locks import unheld
 from runner.core.jobs import Job
 
 OF_BEFORE = 7 * 24 * 3600.0  #: seconds that a folder of an older version was unused before it is removed
@@ -66,7 +66,7 @@ def take(store: str, cache: Path, job: Job) -> HeldFolder:
         now = SYSTEM.monotonic()
         if stands_still := now >= next_look:
             next_look = now + LOOK
-            stands_still = processes.state(held_files.holder(own)) == STOPPED
+            stands_still = processes.state(file_locks.holder(own)) == STOPPED
         if number == 1 and now < began + PATIENCE and not stands_still:
             SYSTEM.sleep(POLL)
         else:

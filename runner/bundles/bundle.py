@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import IO, cast
 
-from runner.bundles.logins import refuse_login
+from runner.bundles.index_credentials import refuse_login
 from runner.bundles.selection import (
     DEFAULT_LIMIT,
     IGNORE_FILE,

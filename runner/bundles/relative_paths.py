@@ -33,7 +33,7 @@ from typing import Any
 from runner.bundles.isolation import PREFIX
 from runner.core.context_value import ContextValue
 from runner.core.errors import RelativePath
-from runner.core.held_files import unheld
+from runner.core.file_locks import unheld
 
 ADVICE = (
     "relative paths do not work on a worker: ctx.path('data/x.csv') is a file beside the crew, ctx.workdir a folder "

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from runner.bundles.unpacking import unpack
-from runner.core.held_files import unheld
+from runner.core.file_locks import unheld
 
 UNUSED = 7 * 24 * 3600.0  #: seconds after which an unused bundle is removed
 HALF = 60.0  #: seconds that who unpacks may take to lock its folder

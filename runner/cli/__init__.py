@@ -100,7 +100,7 @@ def main(arguments: list[str] | None = None) -> None:
 def _fail_as_redis(error: Exception) -> None:
     """Say it in a line if it is Redis that failed."""
     # redis-py takes a while to import
-    from runner.providers.redis.patience import (
+    from runner.providers.redis.outages import (
         REFUSED,
         REFUSES,
         TRANSIENT_ERRORS,

@@ -16,7 +16,7 @@ from runner.core import settings
 from runner.core.errors import Exit, RunnerError, UsageError
 from runner.core.redaction import redact_url
 from runner.providers.redis.connection import refusing, server_version
-from runner.providers.redis.patience import REFUSED, TRANSIENT_ERRORS, format_store_error, remedy
+from runner.providers.redis.outages import REFUSED, TRANSIENT_ERRORS, format_store_error, remedy
 from runner.providers.redis.protocol import PROTOCOL
 from runner.tasks import capacity
 

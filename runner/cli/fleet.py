@@ -21,7 +21,7 @@ from runner.core.backoff import Backoff
 from runner.core.errors import StoreUnreachable, UsageError
 from runner.core.redaction import redact_handlers, redact_url
 from runner.core.settings import WorkerSettings, default_queue, worker_labels
-from runner.providers.redis.patience import TRANSIENT_ERRORS
+from runner.providers.redis.outages import TRANSIENT_ERRORS
 from runner.providers.redis.workers import Workers
 from runner.tasks import capacity, parent
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 
 from runner.bundles import bundle
 from runner.bundles.target import parse_target
-from runner.client import comparing, flow_position, forking, local_worker
+from runner.client import comparison, flow_position, forking, local_worker
 from runner.client.batch import AT_ONCE, Batch, Numbered, batch_id_for, by_first, new_runs, resumption, submission
 from runner.client.forking import Edit
 from runner.client.handle import RunHandle, RunResult
@@ -30,8 +30,8 @@ from runner.flows.feedback import choose, verdict
 from runner.providers.records import CheckpointRecord, RunRecord
 from runner.providers.redis import forks, scripts
 from runner.providers.redis.dynamic_plan import GrowingBranch
+from runner.providers.redis.outages import TRANSIENT_ERRORS
 from runner.providers.redis.partitions import ALONE, Part
-from runner.providers.redis.patience import TRANSIENT_ERRORS
 from runner.providers.redis.protocol import name_of
 from runner.providers.redis.waiting_client import repeated
 
@@ -361,7 +361,7 @@ class Client:
     def diff(self, run_id: str, a: str, b: str) -> Diff:
         """Compare two branches or checkpoints of a run: inputs, outputs, ledgers. Raises `NotFound`."""
         run_id = self.id_of(run_id)
-        return compare(*(comparing.side(self.store.runs, run_id, name) for name in (a, b)))
+        return compare(*(comparison.side(self.store.runs, run_id, name) for name in (a, b)))
 
     def _code_now(self, run: RunRecord, accept: bool, keep: bool) -> tuple[dict[str, str], Plan | None]:
         """The fields to set where the crew's files have changed since, if that is accepted."""

@@ -21,8 +21,8 @@ from runner.core.errors import NotFound, StoreUnreachable, UsageError
 from runner.core.redaction import redact_url
 from runner.providers.records import CheckpointRecord, NewRun, RunRecord
 from runner.providers.redis.connection import reach
+from runner.providers.redis.outages import TRANSIENT_ERRORS
 from runner.providers.redis.partitions import Part, confirm, place_of, places_of, settle
-from runner.providers.redis.patience import TRANSIENT_ERRORS
 
 T = TypeVar("T")
 U = TypeVar("U")

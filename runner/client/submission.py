@@ -214,8 +214,8 @@ def _may_differ(error: BadCrew, wanted: "Environment") -> bool:
 def _elsewhere(wanted: "Environment") -> Path | None:
     """The interpreter of the environment, built here for a file that this one cannot read; None if it is this one, or
     there is no uv. Raises `EnvironmentFailed`."""
-    from runner.bundles.building import built, uv
     from runner.bundles.environment import why_not
+    from runner.bundles.uv_build import built, uv
 
     return built(wanted, settings.cache_dir()) if uv() and why_not(wanted) else None
 

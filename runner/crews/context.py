@@ -23,7 +23,7 @@ from runner.bundles import task_files as workdir
 from runner.bundles.task_files import TaskFiles
 from runner.core.class_names import Names
 from runner.core.output import TaskOutput
-from runner.core.private import Link, Linked
+from runner.core.private_state import Link, Linked
 from runner.engine.work import Work
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from runner.agents import Agent
 from runner.bundles.reading import stop_if_read
 from runner.core import live_objects
 from runner.core.output import TaskOutput, UsageMetrics
-from runner.core.private import Private
+from runner.core.private_state import Private
 from runner.core.runtime import engine_of
 from runner.crews.context import Task
 from runner.crews.planning import KEY as PLANNING

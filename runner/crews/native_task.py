@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from runner.agents import Agent, conversation, delegating, loop, mcp, structure
+from runner.agents import Agent, conversation, delegation, loop, mcp, structured_output
 from runner.agents.llm_guardrail import verdict_of
 from runner.core import output as outputs
 from runner.core.errors import ClaimLost, Interrupted
@@ -63,7 +63,7 @@ def ask(crew: Crew, task: Task, context: TaskContext, work: Work, fill: Callable
     agent, said = crew.doer(task), work.conversation
     assert agent is not None, "the plan refuses tasks with neither run nor agent"
     model = task.output_model()
-    job = loop.job_for(
+    state = loop.state_for(
         agent,
         said,
         work.journal,
@@ -76,12 +76,12 @@ def ask(crew: Crew, task: Task, context: TaskContext, work: Work, fill: Callable
     )
     if not said.messages:
         filled = context.task
-        form = structure.wanted(model) if model is not None else ""
+        form = structured_output.wanted(model) if model is not None else ""
         said.say(
             conversation.introduce(agent, fill, work.journal),
             conversation.brief(filled.description, filled.expected_output, context.context, form),
         )
-    return loop.work(job)
+    return loop.work(state)
 
 
 def tools_of(crew: Crew, task: Task, fill: Callable[[str], str] = str) -> list[Any]:
@@ -89,7 +89,7 @@ def tools_of(crew: Crew, task: Task, fill: Callable[[str], str] = str) -> list[A
     agent = crew.doer(task)
     own = task.tools or (agent.tools if agent else [])
     coworkers = crew.coworkers(task)
-    return [*own, *delegating.delegation_tools(coworkers, fill)] if coworkers else own
+    return [*own, *delegation.delegation_tools(coworkers, fill)] if coworkers else own
 
 
 def planned(crew: Crew, task: Task, context: TaskContext) -> str:

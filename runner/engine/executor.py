@@ -27,7 +27,7 @@ from runner.engine.observers import Observers
 from runner.engine.ports import Clock
 from runner.engine.work import Work
 from runner.journal.cancellation.cancel_scope import CancelScope
-from runner.journal.enclosing import code_here, inside_of, journal_here
+from runner.journal.current_journal import code_here, inside_of, journal_here
 from runner.journal.journal import Journal
 from runner.llm.recording.loading import watch_imports
 

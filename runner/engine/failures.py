@@ -15,7 +15,7 @@ from runner.bundles import loader, relative_paths
 from runner.bundles.isolation import PREFIX
 from runner.core.errors import RunnerError, one_line
 from runner.core.redaction import redact
-from runner.llm.clients.failures import longer_than_waited
+from runner.llm.clients.error_messages import longer_than_waited
 
 LONGEST = 4000  #: characters of a trace that is kept
 _HEAD = "Traceback (most recent call last):"

@@ -29,7 +29,7 @@ from runner.engine.environments import ANY_ENVIRONMENT, Environments
 from runner.engine.event_relay import TaskEvents
 from runner.engine.executor import Executor, Stops
 from runner.engine.failures import describe, trace_of
-from runner.engine.model_wait import WaitsTold
+from runner.engine.model_wait import WaitNotifier
 from runner.engine.ports import Clock, Store
 from runner.engine.sharing import NO_SHARING, Sharing
 from runner.engine.tool_events import ToolObserver
@@ -38,7 +38,7 @@ from runner.events.bus import event_bus
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.journal import Journal
 from runner.journal.rate_limit import Pacer
-from runner.journal.task_marks import Page
+from runner.journal.shared_memory import Page
 from runner.modelserver import stubs
 
 ATTEMPTS_ELSEWHERE = 8  #: at a task, of which each failed of what its worker is: for about a minute, then its run fails
@@ -240,7 +240,7 @@ class JobAttempt(Attempt):
         self.origin, self.conversation = _origin(claim.job), Conversation()
         self.recorder = self._task = task = store.task(claim, jobs.outgoing, jobs.page.log)
         if jobs.waits is not None and adapters.is_disposable(claim.adapter):
-            self.recorder = WaitsTold(task, jobs.waits)
+            self.recorder = WaitNotifier(task, jobs.waits)
         self._jobs, self._store = jobs, store
         place = partial(attempt_folders.take, store.id, jobs.cache, claim.job)
         self._beside = jobs.sharing.is_open and adapters.is_disposable(claim.adapter)

@@ -6,15 +6,15 @@ from runner.core.ledger import AccountKey
 from runner.journal.recorder import Recorder
 
 
-class WaitsTold:
+class WaitNotifier:
     """Delegates to another recorder, and tells once that a call of a model has left.
 
     A call that is replayed leaves nothing.
     """
 
-    def __init__(self, recorder: Recorder, tell: Callable[[], None]) -> None:
-        self._recorder, self._tell = recorder, tell
-        self._told = False
+    def __init__(self, recorder: Recorder, notify: Callable[[], None]) -> None:
+        self._recorder, self._notify = recorder, notify
+        self._notified = False
         self.begin_step, self.begin_steps = recorder.begin_step, recorder.begin_steps
         self.record_step, self.record_steps = recorder.record_step, recorder.record_steps
         self.drop_step, self.place = recorder.drop_step, recorder.place
@@ -27,6 +27,6 @@ class WaitsTold:
     def mark_sent(self, entry: AccountKey) -> None:
         """A call that was only intended is being sent now."""
         self._recorder.mark_sent(entry)
-        if entry.kind == "model" and not self._told:
-            self._told = True
-            self._tell()
+        if entry.kind == "model" and not self._notified:
+            self._notified = True
+            self._notify()

@@ -17,7 +17,7 @@ from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.dependencies import ReadSet
 from runner.core.plan.expansion import Branch, Expansion
 from runner.core.states import RunStatus
-from runner.journal.acknowledged import Log
+from runner.journal.acknowledged_writes import Log
 from runner.journal.rate_limit import Pacer
 from runner.journal.recorder import Recorder
 from runner.providers.records import (

@@ -55,7 +55,7 @@ from runner.flows.on_loop import awaited, on_loop
 from runner.flows.patch import merge
 from runner.flows.pending import from_pending as from_pending
 from runner.journal.cancellation.timing import timed
-from runner.journal.enclosing import nest
+from runner.journal.current_journal import nest
 from runner.journal.journal import Journal
 from runner.snapshots import Progress, RuntimeState, running
 from runner.streaming import outermost

@@ -16,7 +16,7 @@ from runner.flows.flow import Flow, created_quietly
 from runner.flows.machine import Machine
 from runner.flows.persistence import FlowPersistence, SQLiteFlowPersistence, persistence_of
 from runner.flows.values import encode_gently
-from runner.journal.enclosing import current_journal
+from runner.journal.current_journal import current_journal
 from runner.journal.steps import identity
 
 logger = logging.getLogger(__name__)

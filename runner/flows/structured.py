@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from runner import llm as models
-from runner.agents import structure
+from runner.agents import structured_output
 from runner.core.errors import BadFlow, ModelError
 from runner.llm.llm import model_for
 
@@ -29,12 +29,12 @@ def needed(llm: Any, what: str) -> Any:
 def ask(llm: Any, form: type[M], system: str, text: str) -> M:
     """What a model answers, as an object of that form. Raises `ModelError`."""
     messages = [
-        {"role": "system", "content": f"{system}\n\n{structure.wanted(form)}"},
+        {"role": "system", "content": f"{system}\n\n{structured_output.wanted(form)}"},
         {"role": "user", "content": text},
     ]
     said = needed(llm, "this").call(messages, response_model=form)
     if isinstance(said, str):
-        found, why = structure.read(said, form)
+        found, why = structured_output.read(said, form)
         if found is None:
             raise ModelError(f"the model's answer cannot be used: {why}")
         answer: M = found

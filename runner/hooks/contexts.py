@@ -4,7 +4,7 @@ import sys
 from typing import Any
 
 from runner.core.errors import TaskError
-from runner.journal.enclosing import current_journal
+from runner.journal.current_journal import current_journal
 
 _PROMPT = "Press Enter to continue, or provide feedback:"
 

@@ -16,7 +16,7 @@ from runner.core.context_value import ContextValue
 from runner.core.errors import Stop
 from runner.hooks.contexts import LLMCallHookContext, ToolCallHookContext
 from runner.hooks.registry import HookAborted, InterceptionPoint, LLMCallBlockedError, active, any_here
-from runner.journal.enclosing import current_journal
+from runner.journal.current_journal import current_journal
 from runner.journal.journal import Journal
 
 logger = logging.getLogger("runner.hooks")

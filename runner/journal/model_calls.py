@@ -8,8 +8,8 @@ from typing import Any
 from runner.core.ledger import AccountKey, Usage, caller, usage_in
 from runner.journal.call_slots import CallSlot
 from runner.journal.recorder import BegunStep, DoneStep
+from runner.journal.step_writes import StepWrites
 from runner.journal.steps import Frame, current_step, supersede
-from runner.journal.writes import StepWrites
 
 
 class ModelCalls(StepWrites):

@@ -22,7 +22,7 @@ from runner.core import encoding
 from runner.core.errors import BadInput
 from runner.core.idempotency import keyed, origin
 from runner.journal import context_state
-from runner.journal.enclosing import current_journal
+from runner.journal.current_journal import current_journal
 from runner.journal.journal import Journal
 from runner.journal.steps import current_step
 from runner.journal.tool_context import LentContext, TaskContexts

@@ -26,8 +26,8 @@ from runner.llm.clients import (
     resolve,
     sendable,
 )
-from runner.llm.clients.failures import asked_to_wait, format_failure, longer_than_waited
-from runner.llm.clients.names import without_secrets
+from runner.llm.clients.error_messages import asked_to_wait, format_failure, longer_than_waited
+from runner.llm.clients.model_names import without_secrets
 from runner.modelserver import stubs
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from runner.events.call_events import (
     ToolCall,
 )
 from runner.events.sinks import republish
-from runner.journal.enclosing import current_journal
+from runner.journal.current_journal import current_journal
 
 if TYPE_CHECKING:
     from runner.llm.clients import Completion, Piece

@@ -1,7 +1,7 @@
 """Crews as classes: ``@CrewBase``, whose methods make agents and tasks of what YAML files beside the class say."""
 
 from runner.project.crew_base import CrewBase
-from runner.project.marks import (
+from runner.project.decorators import (
     after_kickoff,
     agent,
     before_kickoff,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.core.errors import BadCrew
-from runner.project.marks import marked
+from runner.project.decorators import marked
 
 
 class Entries(dict[str, Any]):

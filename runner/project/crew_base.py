@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from runner.core.errors import BadCrew
 from runner.hooks import registry
 from runner.project.configs import Entries, base_of
-from runner.project.marks import marked
+from runner.project.decorators import marked
 
 C = TypeVar("C", bound=type)
 

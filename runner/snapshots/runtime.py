@@ -11,7 +11,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from runner.core.compatibility import VERSION_KEY
 from runner.core.errors import BadCheckpoint, one_line
-from runner.core.private import Private
+from runner.core.private_state import Private
 from runner.events.bus import event_bus
 from runner.events.record import EventRecord
 from runner.events.system_events import (
@@ -28,10 +28,10 @@ from runner.providers.base import BaseProvider, check_branch
 from runner.providers.config import CheckpointConfig
 from runner.providers.json import JsonProvider
 from runner.snapshots import locations
-from runner.snapshots.holds import Holds
 from runner.snapshots.kinds import KINDS, kind_of
 from runner.snapshots.lock import StateLock
 from runner.snapshots.migration import VERSION, migrate
+from runner.snapshots.pins import Pins
 from runner.snapshots.progress import Progress
 from runner.snapshots.sync import prepare_entities as _prepare_entities
 from runner.snapshots.sync import sync_checkpoint_fields as _sync_checkpoint_fields
@@ -59,7 +59,7 @@ class RuntimeState(RootModel[list[Any]]):
     _lock: StateLock = PrivateAttr(default_factory=StateLock)
     _progress: dict[int, Progress] = PrivateAttr(default_factory=dict)
     _restored: bool = PrivateAttr(default=False)
-    _holds: Holds = PrivateAttr(default_factory=Holds)
+    _pins: Pins = PrivateAttr(default_factory=Pins)
     _forked: bool = PrivateAttr(default=False)
     _in_flight: set[int] = PrivateAttr(default_factory=set)
 
@@ -72,7 +72,7 @@ class RuntimeState(RootModel[list[Any]]):
         "_in_flight", "The restored entities that wait, as data, for their code to be kicked off again, by identity."
     )
     forked = Private[bool]("_forked", "Whether it left the branch that it was on.")
-    holds = Private[Holds]("_holds", "The checkpoints that it stands on while its kickoff lasts.")
+    pins = Private[Pins]("_pins", "The checkpoints that it stands on while its kickoff lasts.")
     restored = Private[bool]("_restored", "Whether it came from a checkpoint.")
     provider = Private[BaseProvider]("_provider", "Where `checkpoint` writes to.")
     checkpoint_id = Private[str | None]("_checkpoint_id", "The checkpoint written or restored last.")

@@ -52,7 +52,7 @@ def running(entity: Any, given: Any = None) -> Iterator[RuntimeState | None]:
                 yield found
     finally:
         if isinstance(state, RuntimeState) and (not nested or restored is not None):
-            state.holds.end()
+            state.pins.end()
         if nested:
             kickoff.enter(before)
             _forget(entity)

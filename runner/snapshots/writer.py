@@ -38,7 +38,7 @@ def write_now(state: RuntimeState, config: CheckpointConfig, event: BaseEvent) -
     try:
         with inflight.marking_ahead():
             where = state.write(config.provider, config.location, event.type, about)
-            state.holds.move(config, state.branch, state.checkpoint_id or "", where)
+            state.pins.move(config, state.branch, state.checkpoint_id or "", where)
     except (KeyboardInterrupt, SystemExit, GeneratorExit, Stop):
         raise
     except BaseException as error:  # a panic of a compiled part is none of Exception's

@@ -13,7 +13,7 @@ from runner.events.base import BaseEvent
 from runner.events.sinks import receiving
 from runner.journal.cancellation.async_raise import InterruptibleSection
 from runner.journal.cancellation.cancel_scope import Wakeup
-from runner.journal.enclosing import current_journal
+from runner.journal.current_journal import current_journal
 from runner.streaming.outermost import begun
 
 Item = TypeVar("Item")

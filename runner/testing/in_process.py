@@ -19,7 +19,7 @@ from runner.engine.decisions import Decision
 from runner.engine.jobs import JobExecutor
 from runner.engine.local import LocalStops
 from runner.engine.ports import Store
-from runner.journal import task_marks
+from runner.journal import shared_memory
 from runner.providers.memory import MemoryStore
 from runner.testing.clock import ManualClock
 
@@ -89,7 +89,7 @@ class InProcess:
             cache=folder,
             stops=self.stops,
             outgoing=None,
-            page=task_marks.page(None, "p0"),
+            page=shared_memory.page(None, "p0"),
             retire=None,
             clock=self.clock,
         )

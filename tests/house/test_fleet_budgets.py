@@ -23,8 +23,8 @@ from runner.core.jobs import Job
 from runner.engine.decisions import Commit
 from runner.engine.jobs import JobExecutor
 from runner.engine.local import LocalStops
-from runner.journal import task_marks
-from runner.providers.redis import step_notes
+from runner.journal import shared_memory
+from runner.providers.redis import step_intents
 from runner.providers.redis.envelope import DIRECT
 from runner.providers.redis.pipelined import Replicas
 from runner.providers.redis.runs import Runs
@@ -69,7 +69,7 @@ CREWS["call"] = """
     import json
 
     from runner import Crew, Task
-    from runner.journal.enclosing import current_journal
+    from runner.journal.current_journal import current_journal
     from runner.llm.recording.recorded_call import RecordedCall, parse_request
 
     USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
@@ -180,7 +180,7 @@ class Worker:
             cache=folder / "cache",
             stops=LocalStops(),
             outgoing=lambda text: None,  # as a process of a pool has a page for what its calls are at
-            page=task_marks.page(None, "p0"),
+            page=shared_memory.page(None, "p0"),
             retire=None,
             time_slice=time_slice,
             clock=StandingClock(),
@@ -235,7 +235,7 @@ class Worker:
 
 @pytest.mark.parametrize("what", CREWS)
 def test_one_more_costs_no_more_than_it_did(what, server, redis, tmp_path, monkeypatch):
-    monkeypatch.setattr(step_notes, "AWAY", math.inf)  # however slow the machine is, no step waits for its note
+    monkeypatch.setattr(step_intents, "AWAY", math.inf)  # however slow the machine is, no step waits for its note
     time_slice, queue = math.inf if what.startswith("next") else 0.0, QUEUE if what == "next run" else ""
     worker, budget = Worker(server, redis, tmp_path, time_slice, queue), BUDGETS[what]
     for many in (SHORT, LONG):  # what is done once in a process is done

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-PLACE = {f"providers/redis/{name}.py" for name in ("patience", "connection", "pipelined", "waiting_client", "cluster")}
+PLACE = {f"providers/redis/{name}.py" for name in ("outages", "connection", "pipelined", "waiting_client", "cluster")}
 
 PATIENT = {("providers/redis/store.py", "__init__")}
 """Who makes the clients that wait, and the lines: what performs tasks."""
@@ -23,7 +23,7 @@ WATCHING = {
     ("tasks/heartbeat.py", "_workers"): "the heartbeat: a loop",
     ("tasks/jobs.py", "_hold"): "whether a claim holds: in a signal's handler, and again at a beat",
     ("tasks/jobs.py", "_mark"): "a checkpoint at a signal, as well as it can be had: in its handler",
-    ("tasks/rounds.py", "run"): "what crashes left behind, and which models' clients are in use: a loop",
+    ("tasks/periodic.py", "run"): "what crashes left behind, and which models' clients are in use: a loop",
     ("tasks/steps.py", "make_supervisor"): "the supervisor: a loop",
     ("tasks/worker.py", "main"): "what a worker would like to know before it begins",
     ("runner/cli/health.py", "_workers"): "a health check: says what it finds, soon",
@@ -33,7 +33,7 @@ WATCHING = {
 """Who makes clients that ask once, and why it may."""
 
 CATCHING = {
-    "tasks/rounds.py",
+    "tasks/periodic.py",
     "tasks/jobs.py",
     "tasks/heartbeat.py",
     "tasks/transport.py",
@@ -50,7 +50,7 @@ CATCHING = {
 }
 """Loops that go on, and what people see. No other file names the errors of a store that is away or refuses."""
 
-MODULES = {"connection", "patience", "waiting_client"}
+MODULES = {"connection", "outages", "waiting_client"}
 TRANSIENT = {"TRANSIENT_ERRORS", "REFUSED", "REFUSES", "NotNow", "retry_while_unavailable", "not_now", "noticing"}
 
 
@@ -74,7 +74,7 @@ def from_the_place(tree: ast.Module) -> frozenset[str]:
 
 
 def calls(tree: ast.Module, imported: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """Calls of what is imported from there, or as ``connection.X`` or ``patience.X``: in which function, and X."""
+    """Calls of what is imported from there, or as ``connection.X`` or ``outages.X``: in which function, and X."""
 
     def walk(node: ast.AST, inside: str) -> Iterator[tuple[str, str]]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -17,7 +17,7 @@ print(*sys.modules)
 
 # What the first task imports, and the first call of a model: a fifth of a second in each process.
 OF_AGENTS = (
-    "runner.crews.adapter", "runner.crews.kickoff.agents", "runner.agents.delegating", "runner.llm.clients.openai",
+    "runner.crews.adapter", "runner.crews.kickoff.agents", "runner.agents.delegation", "runner.llm.clients.openai",
     "runner.llm.recording.recorded_call", "runner.modelserver.stubs.redirect", "openai.resources.chat.chat",
     "openai.resources.chat.completions.messages", "openai.types.chat.completions", "openai.lib.streaming.chat",
     "openai.lib._chat_completion_resources", "httpcore2", "truststore", "anyio.streams.tls", "encodings.idna",

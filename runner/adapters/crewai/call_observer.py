@@ -13,8 +13,8 @@ from crewai import Crew
 from crewai.events.stream_context import add_stream_sink, reset_stream_sinks
 from crewai.hooks import InterceptionPoint, register_hook, unregister_hook
 
-from runner.adapters.crewai import parts, planned
-from runner.adapters.crewai.unseen import Unseen
+from runner.adapters.crewai import crew_plan, kickoff_names
+from runner.adapters.crewai.unjournaled_calls import UnjournaledCalls
 from runner.core.ledger import CallContext, CallResult, Usage, caller
 from runner.engine.work import Work
 from runner.events.base import BaseEvent
@@ -36,13 +36,13 @@ def observing(crew: Crew, work: Work, flow: Any = None) -> Iterator[None]:
     """
     observer = _CallObserver(crew, work, flow)
     token = add_stream_sink(observer.take)
-    register_hook(InterceptionPoint.PRE_MODEL_CALL, observer.unseen.asked)
+    register_hook(InterceptionPoint.PRE_MODEL_CALL, observer.unjournaled.asked)
     try:
         yield
     finally:
-        unregister_hook(InterceptionPoint.PRE_MODEL_CALL, observer.unseen.asked)
+        unregister_hook(InterceptionPoint.PRE_MODEL_CALL, observer.unjournaled.asked)
         reset_stream_sinks(token)
-    if count := observer.unseen.count:
+    if count := observer.unjournaled.count:
         calls = "1 call of a model" if count == 1 else f"{count} calls of models"
         work.note("task_log", f"{calls} bypassed the journal: not in the ledger, and repeated if the task starts over")
 
@@ -69,8 +69,8 @@ class _CallObserver:
         self._own = {id(one) for one in (crew, *crew.tasks)}
         self._parts = 0  #: kickoffs inside of the task
         self._outer: dict[str, str] = {}  #: by the event that began one, what the code around it is part of
-        self.unseen = Unseen(work.journal)
-        self._most = {str(agent.id): agent.max_rpm for agent in planned.staff(crew)}
+        self.unjournaled = UnjournaledCalls(work.journal)
+        self._most = {str(agent.id): agent.max_rpm for agent in crew_plan.staff(crew)}
 
     def take(self, source: Any, event: Any) -> None:
         """CrewAI emitted an event."""
@@ -89,16 +89,16 @@ class _CallObserver:
                 self._begin_part(event)
             if crew := getattr(event, "crew_name", None):
                 about["crew_name"] = crew
-            inner = "/".join(one for one in (parts.current.get(), event.task_name) if one)
+            inner = "/".join(one for one in (kickoff_names.current.get(), event.task_name) if one)
             event_bus.emit(source, BaseEvent(type=kind, task_id=inner or None, **about))
             if kind in ("crew_kickoff_completed", "crew_kickoff_failed"):
-                parts.current.set(self._outer.pop(event.started_event_id or "", ""))
+                kickoff_names.current.set(self._outer.pop(event.started_event_id or "", ""))
 
     def _begin_part(self, event: Any) -> None:
         self._parts += 1
-        before = self._outer[event.event_id] = parts.current.get()
-        name = parts.name_of(event.inputs, event.crew_name, self._parts)
-        parts.current.set(f"{before}/{name}" if before else name)
+        before = self._outer[event.event_id] = kickoff_names.current.get()
+        name = kickoff_names.name_of(event.inputs, event.crew_name, self._parts)
+        kickoff_names.current.set(f"{before}/{name}" if before else name)
 
     def _of_call(self, kind: str, source: Any, event: Any) -> dict[str, Any]:
         """The figures of a call; in between its calls of models are the agent's that makes it."""
@@ -115,7 +115,7 @@ class _CallObserver:
         _calls.set({name: one for name, one in calls.items() if one is not call})
         if kind == "llm_call_failed":
             return {**found, "error": "it was not answered"}
-        self.unseen.answered(source, len(call.results), call.seen)
+        self.unjournaled.answered(source, len(call.results), call.seen)
         usage = Usage(*map(sum, zip(*(one.usage for one in call.results), strict=True)))
         return {
             **found,

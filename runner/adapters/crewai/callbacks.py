@@ -13,12 +13,12 @@ from crewai.crews.crew_output import CrewOutput
 from crewai.hooks import InterceptionPoint, register_hook, unregister_hook
 from pydantic import BaseModel
 
-from runner.adapters.crewai import planned, values
+from runner.adapters.crewai import crew_plan, values
 from runner.adapters.crewai.lazy_outputs import PriorOutputs
 from runner.core import output as outputs
 from runner.crews import callback_state
 from runner.crews.callback_state import is_closing
-from runner.journal.enclosing import journal_here
+from runner.journal.current_journal import journal_here
 from runner.journal.journal import Journal
 
 Callback = Callable[..., Any]
@@ -41,7 +41,7 @@ def record_those_of_task(crew: Crew, task: Task, journal: Journal, earlier: Prio
 
 def record_those_of_steps(crew: Crew, journal: Journal) -> None:
     """The callbacks of each step of the crew's agents."""
-    for agent in planned.staff(crew):
+    for agent in crew_plan.staff(crew):
         if callback := getattr(agent, "step_callback", None):
             agent.step_callback = _of_step("step_callback", callback, journal)
     if crew.step_callback:

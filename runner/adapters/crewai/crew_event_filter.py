@@ -13,10 +13,10 @@ from crewai import Crew, Task
 from crewai.events import CrewKickoffCompletedEvent, CrewKickoffFailedEvent, CrewKickoffStartedEvent
 from crewai.tasks.conditional_task import ConditionalTask
 
-from runner.adapters.crewai import planned, usage
+from runner.adapters.crewai import crew_plan, usage
+from runner.adapters.crewai.crew_plan import AFTER, BEFORE, SKIPPED
 from runner.adapters.crewai.event_routing import EventRouting, Who
 from runner.adapters.crewai.lazy_outputs import PriorOutputs
-from runner.adapters.crewai.planned import AFTER, BEFORE, SKIPPED
 from runner.engine.work import Work
 
 STARTED, COMPLETED, FAILED = "crew_kickoff_started", "crew_kickoff_completed", "crew_kickoff_failed"
@@ -36,7 +36,7 @@ class KickoffEventFilter(EventRouting):
     def __init__(self, crew: Crew, work: Work) -> None:
         super().__init__(work)
         self._crew = crew
-        self._tasks: dict[str, Task] = planned.by_key(crew)
+        self._tasks: dict[str, Task] = crew_plan.by_key(crew)
         self._over = False
         self._failed = False
 

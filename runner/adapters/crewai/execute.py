@@ -16,18 +16,18 @@ from runner.adapters.crewai import (
     call_observer,
     callbacks,
     crew_event_filter,
+    crew_plan,
     files,
     human_input,
     kickoff_hooks,
     knowledge,
-    planned,
     tools,
     usage,
     values,
 )
 from runner.adapters.crewai.caches import Caches
+from runner.adapters.crewai.crew_plan import AFTER, BEFORE, SKIPPED
 from runner.adapters.crewai.lazy_outputs import PriorOutputs
-from runner.adapters.crewai.planned import AFTER, BEFORE, SKIPPED
 from runner.adapters.crewai.tool_state import ToolStateCarrier
 from runner.core import output as outputs
 from runner.core.errors import UnknownTask
@@ -65,7 +65,7 @@ def _perform(
     inputs = kickoff_hooks.inputs(crew, work)
     if work.key == planning.KEY:
         return kickoff_hooks.make_plan(crew, work, inputs, kickoff_events)
-    tasks = planned.by_key(crew)
+    tasks = crew_plan.by_key(crew)
     kept = Caches(crew, work)
     carried.take_up(work)
     with files.inside(tasks.get(work.key), inputs) as wanted:
@@ -138,8 +138,8 @@ def _leave_out_skipped(task: Task, tasks: dict[str, Task], work: Work) -> None:
 
 def _leave_time_to_us(crew: Crew, task: Task) -> None:
     """The plan has how long its agent may take. CrewAI would wait for all that it does, and then throw it away."""
-    agent: Any = planned.performer(crew, task)
-    if planned.limit(crew, task) is not None:
+    agent: Any = crew_plan.performer(crew, task)
+    if crew_plan.limit(crew, task) is not None:
         agent.max_execution_time = None
 
 
@@ -156,7 +156,7 @@ def _is_wanted(task: ConditionalTask, work: Work, previous: Any) -> bool:
 def _quiet(crew: Crew) -> None:
     """What CrewAI does for a whole run is done here, or not at all."""
     crew.checkpoint = False
-    for one in (crew, *planned.staff(crew)):
+    for one in (crew, *crew_plan.staff(crew)):
         if hasattr(one, "checkpoint"):
             one.checkpoint = False
         if pace := getattr(one, "_rpm_controller", None):  # the run counts the calls of all its processes, really made
@@ -169,10 +169,10 @@ def _quiet(crew: Crew) -> None:
 
 def _note_inputs(crew: Crew, task: Task, work: Work) -> None:
     """The inputs in the texts that a task's agents are told count as used."""
-    told = planned.task_texts(task)
+    told = crew_plan.task_texts(task)
     alone = crew.process.value == "sequential" and not getattr(task.agent, "allow_delegation", False)
     for agent in [task.agent] if alone else [task.agent, crew.manager_agent, *crew.agents]:
-        told += planned.agent_texts(agent) if agent is not None else []
-    names = planned.placeholders(told) | {"crewai_trigger_payload", "crew_chat_messages"}
+        told += crew_plan.agent_texts(agent) if agent is not None else []
+    names = crew_plan.placeholders(told) | {"crewai_trigger_payload", "crew_chat_messages"}
     for name in names if BEFORE not in work.plan.by_key else ():
         work.uses.input(name)

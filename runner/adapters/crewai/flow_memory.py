@@ -12,7 +12,7 @@ import warnings
 from typing import Any
 from unittest import mock
 
-from runner.adapters.crewai.made_once import leaves_nothing
+from runner.adapters.crewai.fork_warmup import leaves_nothing
 
 _MODULE = "lancedb.background_loop"
 

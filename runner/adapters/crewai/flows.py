@@ -19,9 +19,9 @@ from crewai.flow.flow_wrappers import FlowMethod
 from crewai.lite_agent_output import LiteAgentOutput
 from pydantic import BaseModel
 
-from runner.adapters.crewai import call_observer, callbacks, event_routing, human_input, planned, tools
+from runner.adapters.crewai import call_observer, callbacks, crew_plan, event_routing, human_input, tools
 from runner.adapters.crewai.flow_event_filter import Ending, FlowEventFilter
-from runner.adapters.crewai.reviewing import Labelling, Lessons
+from runner.adapters.crewai.human_feedback import Labelling, Lessons
 from runner.core.errors import BadCrew, Stop
 from runner.core.plan.expansion import Expand
 from runner.engine.work import Work
@@ -124,7 +124,7 @@ class CrewAIFlowAdapter(FlowAdapter):
 
     def checkpoints(self, crew: Any) -> CheckpointConfig | None:
         """As ``checkpoint=`` says, in the fleet's words."""
-        config = planned.checkpoints(self._seen(crew).theirs)
+        config = crew_plan.checkpoints(self._seen(crew).theirs)
         if config is None:
             return None
         return config.model_copy(update={"on_events": [self.trigger(event) for event in config.on_events]})

@@ -14,10 +14,10 @@ from crewai.hooks import (
 )
 from crewai.hooks.contexts import ExecutionStartContext, InputContext
 
-from runner.adapters.crewai import callbacks, planned, values
+from runner.adapters.crewai import callbacks, crew_plan, values
 from runner.adapters.crewai.crew_event_filter import KickoffEventFilter
+from runner.adapters.crewai.crew_plan import AFTER, AT_BEGINNING, AT_END, BEFORE
 from runner.adapters.crewai.lazy_outputs import PriorOutputs
-from runner.adapters.crewai.planned import AFTER, AT_BEGINNING, AT_END, BEFORE
 from runner.core import output as outputs
 from runner.core.errors import TaskError
 from runner.core.plan.dependencies import EVERYTHING
@@ -49,7 +49,7 @@ def inputs(crew: Crew, work: Work) -> dict[str, Any] | None:
     """
     own = callback_state.owners_of([*crew.before_kickoff_callbacks, *crew.after_kickoff_callbacks])
     crew.before_kickoff_callbacks = []
-    for point, hook in planned.own_hooks(*AT_BEGINNING, *(AT_END if work.key != AFTER else ())):
+    for point, hook in crew_plan.own_hooks(*AT_BEGINNING, *(AT_END if work.key != AFTER else ())):
         unregister_hook(point, hook)
     if BEFORE not in work.plan.by_key:
         return dict(work.inputs) or None
@@ -63,7 +63,7 @@ def inputs(crew: Crew, work: Work) -> dict[str, Any] | None:
 
 def make_plan(crew: Crew, work: Work, inputs: Mapping[str, Any] | None, kickoff_events: KickoffEventFilter) -> str:
     """Have CrewAI's planner plan, and stop before the first task. What it adds to each task is stored."""
-    keys = planned.by_key(crew)
+    keys = crew_plan.by_key(crew)
     begun: dict[str, str] = {}
     if inputs:
         for task in crew.tasks:
@@ -104,7 +104,7 @@ def planned_for(crew: Crew, task: Task, work: Work) -> Iterator[None]:
 def end(crew: Crew, work: Work, inputs: Mapping[str, Any] | None, earlier: PriorOutputs) -> str:
     """All tasks are done: the crew's output, as its callbacks leave it."""
     crew.planning = False
-    earlier.tasks(planned.by_key(crew))
+    earlier.tasks(crew_plan.by_key(crew))
     for task in crew.tasks:
         task.async_execution = False
     callbacks.record_those_of_end(crew, work.journal)

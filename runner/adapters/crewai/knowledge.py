@@ -13,7 +13,7 @@ from pathlib import Path
 from crewai.knowledge.knowledge import Knowledge
 
 from runner.bundles.reading import being_read
-from runner.journal.enclosing import current_journal
+from runner.journal.current_journal import current_journal
 
 _read: list[Knowledge] = []
 """The knowledge of crews that were made while a file was read."""

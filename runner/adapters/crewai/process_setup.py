@@ -48,7 +48,7 @@ USUAL = (
     "openai.resources.responses.input_tokens",
     "runner.adapters.crewai.adapter",
     "runner.adapters.crewai.build",
-    "runner.adapters.crewai.continuing",
+    "runner.adapters.crewai.process_reuse",
     "runner.adapters.crewai.discovery",
     "runner.adapters.crewai.agent",
     "runner.adapters.crewai.execute",
@@ -122,7 +122,7 @@ def preload(adapter: str) -> None:
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
         with contextlib.suppress(Exception):
-            importlib.import_module("runner.adapters.crewai.made_once").make()
+            importlib.import_module("runner.adapters.crewai.fork_warmup").make()
         if adapter == "crewai-flow":
             with contextlib.suppress(Exception):
                 importlib.import_module("runner.adapters.crewai.flow_memory").share()
@@ -161,16 +161,16 @@ def prepare(home: Home) -> None:
     _import()
     _keep_knowledge(folder / STORAGE)
     _lock_in(folder / LOCKS)
-    from runner.adapters.crewai import continuing
+    from runner.adapters.crewai import process_reuse
 
     watch()
-    _tells.append(continuing.watch())
+    _tells.append(process_reuse.watch())
 
 
 def share(home: Home) -> None:
     """From here on this process does tasks of other runs, too: what is the run's own is its context's."""
     global _shared_as_new
-    from runner.adapters.crewai import continuing
+    from runner.adapters.crewai import process_reuse
 
     context_environ.install()
     prepare_shared_task(home)
@@ -178,7 +178,7 @@ def share(home: Home) -> None:
     for name in (HOME, STORAGE):
         (nowhere / name).mkdir(parents=True, exist_ok=True, mode=0o700)
     os.environ.update(HOME=str(nowhere / HOME), CREWAI_STORAGE_DIR=str(nowhere / STORAGE))
-    _shared_as_new = continuing.watch(shared=True)
+    _shared_as_new = process_reuse.watch(shared=True)
 
 
 def prepare_shared_task(home: Home) -> None:

@@ -19,7 +19,7 @@ from crewai.hooks import InterceptionPoint, register_hook, unregister_hook
 from crewai.lite_agent_output import LiteAgentOutput
 from pydantic import BaseModel
 
-from runner.adapters.crewai import call_observer, callbacks, human_input, planned, tools, values
+from runner.adapters.crewai import call_observer, callbacks, crew_plan, human_input, tools, values
 from runner.bundles.program import Program
 from runner.core import output as outputs
 from runner.core.errors import TaskError
@@ -81,7 +81,7 @@ def _given(inputs: Mapping[str, Any]) -> Iterator[None]:
 def _wanted(context: Any) -> set[str]:
     """The inputs that the texts of a crew, or the state of a flow, have a place for."""
     if isinstance(crew := getattr(context, "crew", None), Crew):
-        return planned.placeholders(planned.texts(crew))
+        return crew_plan.placeholders(crew_plan.texts(crew))
     state = getattr(getattr(context, "flow", None), "state", None)
     return set(type(state).model_fields) - {"id"} if isinstance(state, BaseModel) else set()
 

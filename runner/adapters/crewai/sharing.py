@@ -12,7 +12,7 @@ from typing import Any
 from crewai import Agent, Crew, Task
 from pydantic import BaseModel
 
-from runner.adapters.crewai import planned
+from runner.adapters.crewai import crew_plan
 from runner.adapters.crewai.side_effects import is_side_effect_free
 from runner.crews.callback_state import is_closing
 
@@ -46,7 +46,7 @@ def is_plain(crew: Crew) -> bool:
         map(is_closing, crew.after_kickoff_callbacks)
     )
     tasks = all(_is_made_of(task, Task) for task in crew.tasks)
-    return crew_is and tasks and all(_is_made_of(one, Agent) and _is_model(one.llm) for one in planned.staff(crew))
+    return crew_is and tasks and all(_is_made_of(one, Agent) and _is_model(one.llm) for one in crew_plan.staff(crew))
 
 
 def _is_made_of(part: Any, kind: type[BaseModel], but: Iterable[str] = ()) -> bool:

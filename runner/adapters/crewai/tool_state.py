@@ -12,7 +12,7 @@ from crewai import Crew
 from crewai.tools.base_tool import BaseTool, Tool
 from pydantic import TypeAdapter
 
-from runner.adapters.crewai import planned
+from runner.adapters.crewai import crew_plan
 from runner.engine.work import Work
 
 MOST = 256 * 1024  #: characters of what one field has
@@ -56,7 +56,7 @@ class ToolStateCarrier:
     def __init__(self, crew: Crew) -> None:
         every: list[Any] = []
         self._tools: dict[str, Any] = {}
-        for tool in _of([*planned.staff(crew), *crew.tasks]):
+        for tool in _of([*crew_plan.staff(crew), *crew.tasks]):
             if not any(tool is other for other in every):
                 every.append(tool)
                 again = sum(other.name == tool.name for other in every)

@@ -23,7 +23,7 @@ from runner.adapters.crewai.usage import Spending, Spent
 from runner.core.idempotency import keyed, origin
 from runner.core.redaction import redact
 from runner.engine.work import Work
-from runner.journal.enclosing import journal_here
+from runner.journal.current_journal import journal_here
 from runner.journal.journal import Journal
 from runner.journal.steps import current_step
 

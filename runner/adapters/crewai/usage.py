@@ -9,7 +9,7 @@ from crewai import BaseLLM, Crew
 from crewai.tools.agent_tools.base_agent_tools import BaseAgentTool
 from crewai.types.usage_metrics import UsageMetrics
 
-from runner.adapters.crewai.planned import AFTER
+from runner.adapters.crewai.crew_plan import AFTER
 from runner.engine.work import Work
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from pydantic_core import to_jsonable_python
 
 from runner.core.errors import TaskError
-from runner.journal.enclosing import current_journal
+from runner.journal.current_journal import current_journal
 
 APPROVE, REJECT = "approve", "reject"
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, get_type_hints
 
 from pydantic_core import to_jsonable_python
 
-from runner.adapters.frameworks.parts import parts_of
+from runner.adapters.frameworks.sub_agents import parts_of
 from runner.bundles.reading import KickedOff, being_read
 from runner.core.inputs import kind_of
 from runner.journal import context_state

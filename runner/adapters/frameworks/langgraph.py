@@ -11,7 +11,6 @@ from typing import Any
 from pydantic import BaseModel
 
 from runner.adapters.frameworks.approvals import APPROVE, REJECT, ask, decide
-from runner.adapters.frameworks.first_reads import keys_read
 from runner.adapters.frameworks.framework import (
     PROMPT,
     AgentFramework,
@@ -22,6 +21,7 @@ from runner.adapters.frameworks.framework import (
     keepers,
     required,
 )
+from runner.adapters.frameworks.required_inputs import keys_read
 from runner.bundles.arguments import given
 from runner.core.errors import TaskError
 from runner.journal.tool_context import Without

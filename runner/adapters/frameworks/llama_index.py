@@ -11,7 +11,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from runner.adapters.frameworks.approvals import ask_text, shown
-from runner.adapters.frameworks.first_reads import attributes_read
 from runner.adapters.frameworks.framework import (
     PROMPT,
     AgentFramework,
@@ -21,6 +20,7 @@ from runner.adapters.frameworks.framework import (
     keepers,
     required,
 )
+from runner.adapters.frameworks.required_inputs import attributes_read
 from runner.core.errors import TaskError
 from runner.core.field_errors import format_field_errors
 from runner.journal.tool_uses import Use, record_uses

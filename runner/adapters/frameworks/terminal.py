@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any, TextIO
 
 from runner.adapters.frameworks.approvals import ask_text
-from runner.journal.enclosing import current_journal
+from runner.journal.current_journal import current_journal
 
 _lock = threading.Lock()
 

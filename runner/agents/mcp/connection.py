@@ -20,7 +20,7 @@ from runner.agents.mcp.servers import MCPServerHTTP, MCPServerStdio, Server
 from runner.core.context_value import ContextValue
 from runner.core.errors import MissingDependency, TaskError, one_line
 from runner.journal.cancellation.cancel_scope import Wakeup
-from runner.journal.enclosing import at_end
+from runner.journal.current_journal import at_end
 
 CLOSING = 10.0  #: seconds that a connection may take to close
 

@@ -1,7 +1,7 @@
 """Tools: what an agent's model may have done for it."""
 
 from runner.agents.tools.base import BaseTool, EnvVar, Tool, tool
-from runner.agents.tools.given import as_tool, as_tools, tool_name
+from runner.agents.tools.conversion import as_tool, as_tools, tool_name
 from runner.agents.tools.schema import BadArguments, arguments_of, schema_of
 from runner.core.idempotency import idempotency_key
 

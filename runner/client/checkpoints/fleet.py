@@ -12,7 +12,7 @@ from runner.core.plan import Plan
 from runner.core.states import RunStatus
 from runner.flows.edits import Given, replaced
 from runner.providers.records import BranchRecord, CheckpointRecord, Committed
-from runner.providers.redis.patience import REFUSED, TRANSIENT_ERRORS
+from runner.providers.redis.outages import REFUSED, TRANSIENT_ERRORS
 
 
 class RunSource:

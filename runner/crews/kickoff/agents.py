@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from pydantic import BaseModel
 
-from runner.agents import Agent, conversation, loop, mcp, structure
+from runner.agents import Agent, conversation, loop, mcp, structured_output
 from runner.agents.llm_guardrail import verdict_of
 from runner.core import output as outputs
 from runner.core.errors import BadInput
@@ -32,7 +32,7 @@ from runner.events.work_events import (
     LiteAgentExecutionErrorEvent,
     LiteAgentExecutionStartedEvent,
 )
-from runner.journal.enclosing import nest
+from runner.journal.current_journal import nest
 from runner.journal.journal import Journal
 from runner.journal.rate_limit import Pacer
 from runner.snapshots.progress import Progress
@@ -148,8 +148,8 @@ class AgentTask(LocalTasks):
         if not said.messages:
             said.say(*self._opening(journal))
         tools = [*agent.tools, *mcp.tools_for(agent.mcps, agent=agent, journal=journal)]
-        job = loop.job_for(agent, said, journal, tools=tools, response_model=self._asking.response_format)
-        self.usage = job.usage
+        state = loop.state_for(agent, said, journal, tools=tools, response_model=self._asking.response_format)
+        self.usage = state.usage
 
         def check(text: str, failed: int) -> tuple[str, str | None]:  # noqa: ARG001 - the loop's name
             if agent.guardrail is None:
@@ -163,7 +163,7 @@ class AgentTask(LocalTasks):
             said.say(conversation.object_to(why))
 
         whose = f"the answer of {agent.role!r}"
-        return until_passed(partial(loop.work, job), check, agent.guardrail_max_retries, object_to, whose)
+        return until_passed(partial(loop.work, state), check, agent.guardrail_max_retries, object_to, whose)
 
     def keep(self, raw: str, said: Conversation) -> None:
         """The answer and its event are in the state at one moment, or not at all."""
@@ -194,7 +194,7 @@ class AgentTask(LocalTasks):
         """What the conversation begins with."""
         model, messages = self._asking.response_format, [dict(one) for one in self._asking.messages]
         if model is not None:
-            messages[-1]["content"] = f"{messages[-1]['content']}\n\n{structure.wanted(model)}"
+            messages[-1]["content"] = f"{messages[-1]['content']}\n\n{structured_output.wanted(model)}"
         return [conversation.introduce(self.agent, str, journal), *messages]
 
     def _as_output(

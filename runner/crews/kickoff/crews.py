@@ -33,7 +33,7 @@ from runner.events.work_events import (
     CrewKickoffStartedEvent,
     TaskStartedEvent,
 )
-from runner.journal.enclosing import nest
+from runner.journal.current_journal import nest
 from runner.snapshots.progress import Progress
 from runner.snapshots.resolve import inside, kicked_off
 from runner.snapshots.resuming import close_interrupted, is_open

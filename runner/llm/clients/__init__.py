@@ -5,8 +5,8 @@ is journaled where it leaves the process.
 """
 
 from runner.llm.clients.completion import Completion, OnChunk, Piece, Request, ToolCalls, sendable
-from runner.llm.clients.failures import Unreadable
-from runner.llm.clients.names import Target, context_window, resolve
+from runner.llm.clients.error_messages import Unreadable
+from runner.llm.clients.model_names import Target, context_window, resolve
 
 __all__ = [
     "Completion",

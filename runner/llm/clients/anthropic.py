@@ -8,7 +8,7 @@ from typing import Any
 
 import anthropic
 
-from runner.llm.clients import marks
+from runner.llm.clients import prompt_caching
 from runner.llm.clients.completion import (
     Completion,
     Message,
@@ -21,8 +21,8 @@ from runner.llm.clients.completion import (
     tool_call,
     usage_of,
 )
-from runner.llm.clients.failures import Unreadable
-from runner.llm.clients.names import Target
+from runner.llm.clients.error_messages import Unreadable
+from runner.llm.clients.model_names import Target
 
 MAX_TOKENS = 4096  #: the protocol wants a limit; this one where the model was given none
 
@@ -52,9 +52,13 @@ class Client:
         """Ask, and give the answer."""
         client, body = self._sync(), self._body(request)
         if not request.stream:
-            with marks.made():
+            with prompt_caching.made():
                 return _read(client.messages.create(**as_taken(client.messages.create, body)))
-        with marks.made(), client.messages.stream(**as_taken(client.messages.stream, body)) as stream, reading():
+        with (
+            prompt_caching.made(),
+            client.messages.stream(**as_taken(client.messages.stream, body)) as stream,
+            reading(),
+        ):
             pieces = _StreamedPieces(request.on_chunk)
             for event in stream:
                 pieces.add(event)
@@ -63,7 +67,7 @@ class Client:
     async def acomplete(self, request: Request) -> Completion:
         """`complete` for those who await it."""
         body = self._body(request)
-        with marks.made():
+        with prompt_caching.made():
             async with anthropic.AsyncAnthropic(**self._about) as client:
                 if not request.stream:
                     return _read(await client.messages.create(**as_taken(client.messages.create, body)))
@@ -96,7 +100,7 @@ class Client:
             body["tool_choice"] = {"type": "none"}
         if tools:
             body["tools"] = tools
-        marks.mark(body)
+        prompt_caching.mark(body)
         return body
 
 

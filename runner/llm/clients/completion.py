@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from runner.core.errors import RunnerError
-from runner.llm.clients.failures import Unreadable
+from runner.llm.clients.error_messages import Unreadable
 
 Message = dict[str, Any]
 

@@ -5,8 +5,8 @@ from typing import Any
 import litellm
 
 from runner.llm.clients.completion import Completion, Gathered, Request, read_openai
-from runner.llm.clients.failures import Unreadable
-from runner.llm.clients.names import Target
+from runner.llm.clients.error_messages import Unreadable
+from runner.llm.clients.model_names import Target
 
 
 class Client:

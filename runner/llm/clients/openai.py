@@ -8,8 +8,8 @@ from typing import Any
 from runner.core import waiting
 from runner.llm.clients import deferred, recorded
 from runner.llm.clients.completion import Completion, Gathered, Request, as_taken, read_openai, reading
-from runner.llm.clients.failures import Unreadable
-from runner.llm.clients.names import Target
+from runner.llm.clients.error_messages import Unreadable
+from runner.llm.clients.model_names import Target
 from runner.llm.clients.shared import SharedClients
 
 deferred.defer("openai.types", "openai.types.responses")

@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-from runner.llm.clients.names import Target
+from runner.llm.clients.model_names import Target
 
 CLIENTS = ("openai", "anthropic", "litellm")
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 from runner.core.context_value import ContextValue
 from runner.core.ledger import CallContext, CallResult, Usage, caller
-from runner.journal.enclosing import inside_of
+from runner.journal.current_journal import inside_of
 from runner.journal.journal import Journal
 from runner.llm.recording.loading import watch_imports
 

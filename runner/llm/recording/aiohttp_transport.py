@@ -16,9 +16,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from runner.core.context_value import ContextValue
-from runner.journal.enclosing import current_journal
+from runner.journal.current_journal import current_journal
 from runner.llm.recording import idempotency_header, unrecorded, wire
-from runner.llm.recording.forked import forks
+from runner.llm.recording.forked_processes import forks
 from runner.llm.recording.recorded_call import RecordedCall, Tee, parse_request
 from runner.modelserver.stubs import elsewhere
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from runner.journal.enclosing import current_journal
+from runner.journal.current_journal import current_journal
 from runner.llm.recording import rpc, unrecorded
 from runner.llm.recording.grpc_stub import text
 from runner.llm.recording.rpc_call import Failure, RpcCall, RpcError, RpcStream, call_here

@@ -10,11 +10,11 @@ from typing import Any
 
 from runner.core import waiting
 from runner.journal import blocking_calls
-from runner.journal.enclosing import current_journal
+from runner.journal.current_journal import current_journal
 from runner.journal.journal import Journal
 from runner.llm.recording import idempotency_header, unrecorded, wire
-from runner.llm.recording.forked import forks
-from runner.llm.recording.loops import follow_loop
+from runner.llm.recording.event_loops import follow_loop
+from runner.llm.recording.forked_processes import forks
 from runner.llm.recording.recorded_call import RecordedCall, Tee, parse_request
 from runner.modelserver.stubs.redirect import redirect_request
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 from types import ModuleType
 
-from runner.llm.recording import forked  # noqa: F401 - it notices processes that are forked before a client is loaded
+from runner.llm.recording import forked_processes  # noqa: F401 - it notices processes that are forked_processes before a client is loaded
 
 _TRANSPORTS = {
     "httpx": "httpx_transport",

@@ -13,7 +13,7 @@ from typing import Any
 
 from runner.core.errors import InputRequired
 from runner.journal import steps
-from runner.journal.enclosing import current_journal
+from runner.journal.current_journal import current_journal
 from runner.journal.steps import current_step
 from runner.journal.tool_uses import Use, record_uses
 

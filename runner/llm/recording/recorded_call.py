@@ -8,18 +8,18 @@ from runner.core import fault_points
 from runner.core.errors import RunnerError
 from runner.core.ledger import NO_TOKENS, CallResult, Usage, caller
 from runner.journal.journal import Journal
-from runner.llm.clients import marks
+from runner.llm.clients import prompt_caching
 from runner.llm.recording import wire
 from runner.llm.recording.call import Call
 from runner.llm.recording.call_observer import CallObserver, observer_of
-from runner.llm.recording.chain import Link
+from runner.llm.recording.conversation_hash import Link
 from runner.llm.recording.decoding import decoder
 from runner.modelserver.stubs import Standin, chosen, named
 
 
 def parse_request(method: str, url: str, body: bytes, journal: Journal, unattributed: bool) -> wire.Request | None:
     """The call of a model that a request made in a task is; None if it is none."""
-    return wire.request(method, url, marks.without(body), partial(journal.has_call, unattributed=unattributed))
+    return wire.request(method, url, prompt_caching.without(body), partial(journal.has_call, unattributed=unattributed))
 
 
 UNUSABLE = "its answer is not usable: not JSON, an error, or empty"

@@ -6,10 +6,10 @@ from functools import partial
 from typing import NamedTuple
 
 from runner.core.errors import RunnerError
-from runner.journal.enclosing import current_journal
+from runner.journal.current_journal import current_journal
 from runner.journal.journal import Journal
 from runner.llm.recording import rpc, unrecorded, wire
-from runner.llm.recording.forked import forks
+from runner.llm.recording.forked_processes import forks
 from runner.llm.recording.recorded_call import RecordedCall
 
 _OK = 200  #: that of HTTP, with which gRPC answers whatever its own status says

@@ -9,9 +9,9 @@ import re
 from urllib.parse import urlsplit
 
 from runner.core.errors import UsageError
-from runner.journal.enclosing import current_journal
+from runner.journal.current_journal import current_journal
 from runner.llm.recording import wire
-from runner.llm.recording.forked import forks
+from runner.llm.recording.forked_processes import forks
 from runner.llm.recording.parsers import parsers
 from runner.modelserver.stubs import chosen
 

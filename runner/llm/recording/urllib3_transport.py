@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from runner.core import waiting
 from runner.core.context_value import ContextValue
-from runner.journal.enclosing import current_journal
+from runner.journal.current_journal import current_journal
 from runner.llm.recording import http_client, idempotency_header, wire
 from runner.llm.recording.http_client import Outgoing, leaving, text_of, with_key
 from runner.llm.recording.recorded_call import RecordedCall, Tee, parse_request

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from pydantic_core import from_json
 
 from runner.core.ledger import NO_TOKENS, Usage, usage_in
-from runner.llm.clients.names import without_secrets
+from runner.llm.clients.model_names import without_secrets
 from runner.llm.recording import event_stream, links, multipart
 from runner.llm.recording.parsers import parsers
 

@@ -9,7 +9,7 @@ import pytest
 from runner.client import Client
 from runner.core.errors import Exit, StoreUnreachable
 from runner.providers.redis import waiting_client
-from runner.providers.redis.patience import outage
+from runner.providers.redis.outages import outage
 from runner.testing import Command, Cut, FaultProxy, RedisServer, eventually
 
 CREW = """

@@ -13,7 +13,7 @@ from cryptography.x509.oid import NameOID
 
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters
 from runner.journal.cancellation.cancel_scope import CancelScope
-from runner.journal.enclosing import current_journal
+from runner.journal.current_journal import current_journal
 from runner.journal.journal import Journal
 from runner.journal.recorder import OneByOne
 from runner.llm.recording import journaled

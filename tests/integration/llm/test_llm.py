@@ -14,7 +14,7 @@ from runner import LLM
 from runner.core import backoff
 from runner.core.errors import ContextTooLong, ModelError
 from runner.llm.clients import ToolCalls, resolve
-from runner.llm.clients.names import context_window
+from runner.llm.clients.model_names import context_window
 from runner.testing import Answer, Call, ModelServer, Rule
 
 KEY = "sk-secret-of-mine-1234"

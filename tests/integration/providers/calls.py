@@ -13,7 +13,7 @@ from runner.core.jobs import Claim
 from runner.core.ledger import AccountKey, Usage
 from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.expansion import Expansion
-from runner.journal.acknowledged import Acknowledged
+from runner.journal.acknowledged_writes import Acknowledged
 from runner.journal.recorder import BegunStep, DoneStep
 from runner.providers.records import HeldClaim, NewRun
 from runner.providers.redis import keys, scripts, store

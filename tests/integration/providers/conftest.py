@@ -13,9 +13,9 @@ from redis import Redis
 from redis.exceptions import ConnectionError
 
 from runner.client import forking
-from runner.journal.acknowledged import Logs
+from runner.journal.acknowledged_writes import Logs
 from runner.providers.memory import task as memory_task
-from runner.providers.redis import claimed, patience, scripts, step_notes, store
+from runner.providers.redis import claimed, outages, scripts, step_intents, store
 from runner.providers.redis.pipelined import PipelinedConnection
 
 from .observed import TEST_KEY
@@ -40,7 +40,7 @@ settings.register_profile(
 def nobody_was_frozen() -> Iterator[None]:
     """However slow the machine is."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(step_notes, "AWAY", 3600)
+        patch.setattr(step_intents, "AWAY", 3600)
         yield
 
 
@@ -90,7 +90,7 @@ class LossyLine(PipelinedConnection):
 def clock(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Every script runs on this clock, and nothing pauses before it asks again."""
     monkeypatch.setattr(scripts, "load", partial(scripts.load, clock=scripts.TEST_CLOCK))
-    monkeypatch.setattr(patience, "time", SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: None))
+    monkeypatch.setattr(outages, "time", SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: None))
     one = Clock(redis)
     told = SimpleNamespace(strftime=time.strftime, gmtime=time.gmtime, time=lambda: one.now / 1000)
     monkeypatch.setattr(scripts, "time", told)  # the ids of checkpoints begin with it

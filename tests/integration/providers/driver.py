@@ -9,7 +9,7 @@ from runner.core.jobs import Claim, Job, Refusal
 from runner.core.output import dump
 from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.dependencies import NOTHING, ReadSet
-from runner.journal.acknowledged import Logs
+from runner.journal.acknowledged_writes import Logs
 from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.envelope import DIRECT
 from runner.providers.redis.runs import Runs

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runner.journal.acknowledged import Acknowledged
+from runner.journal.acknowledged_writes import Acknowledged
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.rewound import LookBack
 

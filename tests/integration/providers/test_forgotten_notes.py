@@ -7,7 +7,7 @@ import pytest
 
 from runner.core.jobs import Claim
 from runner.core.ledger import STEP, AccountKey, text_of_one
-from runner.journal.acknowledged import Logs
+from runner.journal.acknowledged_writes import Logs
 from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.rewound import LookBack
 

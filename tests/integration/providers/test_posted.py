@@ -12,7 +12,7 @@ from runner.core.errors import ClaimLost
 from runner.core.ledger import AccountKey, Usage
 from runner.core.output import dump
 from runner.llm.recording.httpx_transport import _pieces
-from runner.providers.redis import step_notes
+from runner.providers.redis import step_intents
 
 from .driver import Driver
 from .test_reserved import ENDS, Scene
@@ -64,7 +64,7 @@ def test_the_note_reserved_before_it_is_not_withdrawn_until_it_is_acknowledged(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its answer would be taken for the record's, and the note that this reserves be gone: a call in no account."""
-    monkeypatch.setattr(step_notes, "quiet_watch", lambda *_: None)
+    monkeypatch.setattr(step_intents, "quiet_watch", lambda *_: None)
     for _ in range(3):
         begin(scene)
         post(scene)()  # so another call mostly follows
@@ -73,7 +73,7 @@ def test_the_note_reserved_before_it_is_not_withdrawn_until_it_is_acknowledged(
     post(scene)()
     assert scene.task._reserved, "beside the call that is still out"
     settle = post(scene)
-    monkeypatch.setattr(step_notes, "AWAY", -1)
+    monkeypatch.setattr(step_intents, "AWAY", -1)
     assert scene.task._withdraw() is False
     settle()
     monkeypatch.undo()

@@ -9,8 +9,8 @@ from runner.core.errors import ClaimLost
 from runner.core.jobs import Claim
 from runner.core.ledger import STEP, AccountKey, Usage
 from runner.core.settings import WorkerSettings
-from runner.journal import acknowledged, task_marks
-from runner.journal.acknowledged import Acknowledged, Log, Logs
+from runner.journal import acknowledged_writes, shared_memory
+from runner.journal.acknowledged_writes import Acknowledged, Log, Logs
 from runner.journal.recorder import BegunStep, DoneStep
 from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.rewound import LookBack
@@ -194,7 +194,7 @@ def test_a_claim_that_cannot_say_what_was_forgotten_commits(
     before = backup(server.url)
     task.record_step("one", "1", replayed=0)
     before.restore()
-    monkeypatch.setattr(acknowledged, "WINDOW", -1)  # as if a minute ago
+    monkeypatch.setattr(acknowledged_writes, "WINDOW", -1)  # as if a minute ago
     commit(driver, task)
     assert driver.runs.get(run).status == "completed"
 
@@ -305,19 +305,19 @@ def test_what_is_there_is_in_no_doubt(driver: Driver, logs: Logs, caplog: pytest
 
 @pytest.mark.parametrize("forked", [True, False])
 def test_a_full_memory_forgets_the_oldest(forked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acknowledged, "LARGEST", acknowledged.SMALLEST)
+    monkeypatch.setattr(acknowledged_writes, "LARGEST", acknowledged_writes.SMALLEST)
     logs = Logs(1, forked=forked)
     log = logs.log(0)
     for i in range(1000):
         claim = log.claimed(f"r|main|t{i}", i)
         claim.recorded(["s"], "", "")
-        claim.recorded(["x" * acknowledged.SMALLEST], "", "")
+        claim.recorded(["x" * acknowledged_writes.SMALLEST], "", "")
         claim.ended("commit")
     kept = logs.claims()
     assert 50 < len(kept) < 200
     assert kept[-1] == Acknowledged("r|main|t999", 999, {"s": ""}, 1, "", "commit")
     assert [claim.token for claim in kept] == list(range(1000 - len(kept), 1000))
-    monkeypatch.setattr(acknowledged, "WINDOW", -1)
+    monkeypatch.setattr(acknowledged_writes, "WINDOW", -1)
     assert logs.claims() == []
 
 
@@ -325,28 +325,28 @@ def test_a_full_memory_forgets_the_oldest(forked: bool, monkeypatch: pytest.Monk
 def test_steps_whose_names_are_too_long_for_one_line_have_a_line_each(
     forked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(acknowledged, "LARGEST", acknowledged.SMALLEST)
+    monkeypatch.setattr(acknowledged_writes, "LARGEST", acknowledged_writes.SMALLEST)
     logs = Logs(1, forked=forked)
     claim = logs.log(0).claimed("r|main|t", 1)
     names = ["\u67e5" * 60 + f"({n:016x})#1" for n in range(24)]
     claim.recorded(names[:-2], "", "")
-    claim.recorded([names[-2], "x" * acknowledged.SMALLEST, names[-1]], "", "")
+    claim.recorded([names[-2], "x" * acknowledged_writes.SMALLEST, names[-1]], "", "")
     (kept,) = logs.claims()
     assert kept.recorded == len(names) + 1
     assert list(kept.steps) == names
 
 
 def test_a_dead_process_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_marks, "_memory", None)
-    monkeypatch.setattr(task_marks, "_logs", None)
-    assert task_marks.remembered() == []
-    task_marks.share(2)
-    task_marks.page(1, "7").claimed("r|main|a", 3)
-    task_marks.page(1, "8").claimed("r|main|b", 4)
-    task_marks.page(2, "9").claimed("r|main|c", 5)
-    assert [claim.ref for claim in task_marks.remembered()] == ["r|main|a", "r|main|b"]
-    assert set(task_marks.performed()) == {"8"}
-    assert isinstance(task_marks.page(None, "x").log, Log)
+    monkeypatch.setattr(shared_memory, "_memory", None)
+    monkeypatch.setattr(shared_memory, "_logs", None)
+    assert shared_memory.remembered() == []
+    shared_memory.share(2)
+    shared_memory.page(1, "7").claimed("r|main|a", 3)
+    shared_memory.page(1, "8").claimed("r|main|b", 4)
+    shared_memory.page(2, "9").claimed("r|main|c", 5)
+    assert [claim.ref for claim in shared_memory.remembered()] == ["r|main|a", "r|main|b"]
+    assert set(shared_memory.performed()) == {"8"}
+    assert isinstance(shared_memory.page(None, "x").log, Log)
 
 
 def test_it_is_counted_before_anybody_does_it_again(
@@ -359,7 +359,7 @@ def test_it_is_counted_before_anybody_does_it_again(
         server.url, "w0", WorkerSettings(lease=60.0), about={}, children=list, restart=print, free_slot=print,
         stop_here=lambda what: told.append(driver.runs.get(run).in_doubt), slots=lambda: 1, queue=None, taken=int,
     )  # fmt: skip
-    monkeypatch.setattr(task_marks, "remembered", logs.claims)
+    monkeypatch.setattr(shared_memory, "remembered", logs.claims)
     run = driver.submit(plan_of("a"))
     task = task_of(driver, logs, driver.take("a")["a"])
     heartbeat._beat()

@@ -15,7 +15,7 @@ from runner.core.ledger import AccountKey, Usage
 from runner.core.output import dump
 from runner.core.settings import MAX_HANDOVERS
 from runner.providers.records import HeldClaim
-from runner.providers.redis import claimed, scripts, step_notes, store
+from runner.providers.redis import claimed, scripts, step_intents, store
 from runner.providers.redis.keys import TEMPLATES
 from runner.providers.redis.pipelined import PipelinedConnection
 from runner.providers.redis.rate_limit import RunPace
@@ -421,7 +421,7 @@ def test_a_lost_claim_says_so_on_every_write(driver: Driver, monkeypatch: pytest
     task.begin_step()
     task.drop_step()
     # Of a step too, where the process may have been frozen since it last heard that it holds it
-    monkeypatch.setattr(step_notes, "AWAY", 0)
+    monkeypatch.setattr(step_intents, "AWAY", 0)
     with pytest.raises(ClaimLost):
         task.begin_step()
     assert store.hold(driver.redis, [task._claim]) == [False]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from runner.agents import context_window, structure, text_tool_protocol
+from runner.agents import context_window, structured_output, text_tool_protocol
 from runner.agents.machine import ERROR, Ask, Done, Fail, Rules, Say, Use, final, next_move
 
 SYSTEM = {"role": "system", "content": "You are r."}
@@ -162,7 +162,7 @@ class Bird(BaseModel):
     ['{"name": "owl"}', 'Here:\n```json\n{"name": "owl"}\n```\nDone.', 'It is {"name": "owl"}, I think.'],
 )
 def test_json_is_found_amid_words(text):
-    assert structure.read(text, Bird) == (Bird(name="owl"), None)
+    assert structured_output.read(text, Bird) == (Bird(name="owl"), None)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_json_is_found_amid_words(text):
     ],
 )
 def test_what_is_wrong_with_an_answer_is_said(text, why):
-    assert structure.read(text, Bird) == (None, why)
+    assert structured_output.read(text, Bird) == (None, why)
 
 
 # -- models that know of no tools

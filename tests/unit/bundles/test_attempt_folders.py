@@ -12,7 +12,7 @@ import pytest
 
 from runner.bundles import attempt_folders
 from runner.bundles.attempt_folders import PATIENCE, HeldFolder, sweep, take
-from runner.core import held_files, processes
+from runner.core import file_locks, processes
 from runner.core.jobs import Job
 from runner.testing import eventually
 
@@ -266,7 +266,7 @@ class TestHidden:
 HOLDS = """
 import sys, pathlib
 from runner.bundles.attempt_folders import take
-from runner.core import held_files, processes
+from runner.core import file_locks, processes
 from runner.core.jobs import Job
 from runner.testing import eventually
 take("store", pathlib.Path(sys.argv[1]), Job("r-1", "job", "task", 1))
@@ -276,13 +276,13 @@ sys.stdin.read()
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not held_files.LOCKS.exists(), reason="the kernel does not say who holds a lock")
+@pytest.mark.skipif(not file_locks.LOCKS.exists(), reason="the kernel does not say who holds a lock")
 def test_one_whose_process_stands_still_is_not_waited_for(tmp_path: Path, clock: HeldUp) -> None:
     with started("-c", HOLDS, tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as frozen:
         assert frozen.stdout is not None
         assert frozen.stdout.readline() == "held\n"
         (held,) = [path for path in tmp_path.glob("attempts/*/*") if path.is_dir()]
-        assert held_files.holder(held) == frozen.pid
+        assert file_locks.holder(held) == frozen.pid
         frozen.send_signal(signal.SIGSTOP)
         try:
             eventually(lambda: processes.state(frozen.pid) == "T", why="it stands still")
@@ -290,4 +290,4 @@ def test_one_whose_process_stands_still_is_not_waited_for(tmp_path: Path, clock:
             assert clock.now == 0.0
         finally:
             frozen.kill()
-    assert held_files.holder(held) == 0
+    assert file_locks.holder(held) == 0

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from runner.core.clock import SYSTEM, Clock
-from runner.journal.acknowledged import WINDOW, Logs
+from runner.journal.acknowledged_writes import WINDOW, Logs
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.providers.memory import MemoryStore
 from runner.testing import ManualClock

@@ -4,8 +4,8 @@ import tracemalloc
 
 import pytest
 
-from runner.journal import task_marks
-from runner.journal.acknowledged import LARGEST, WINDOW, Logs
+from runner.journal import shared_memory
+from runner.journal.acknowledged_writes import LARGEST, WINDOW, Logs
 from runner.testing import ManualClock
 
 TASKS = 2_000
@@ -43,12 +43,12 @@ def test_a_place_keeps_what_it_had_for_so_long_and_not_the_rest() -> None:
 
 
 def test_a_place_that_is_taken_again_remembers_what_was_acknowledged_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_marks, "_memory", None)
-    monkeypatch.setattr(task_marks, "_logs", None)
-    task_marks.share(2, forked=False)
-    task_marks.page(1, "7-1").claimed("r|main|a", 3)
-    task_marks.page(1, "7-1").claimed("r|main|b", 4)
-    assert [claim.ref for claim in task_marks.remembered()] == ["r|main|a", "r|main|b"]
+    monkeypatch.setattr(shared_memory, "_memory", None)
+    monkeypatch.setattr(shared_memory, "_logs", None)
+    shared_memory.share(2, forked=False)
+    shared_memory.page(1, "7-1").claimed("r|main|a", 3)
+    shared_memory.page(1, "7-1").claimed("r|main|b", 4)
+    assert [claim.ref for claim in shared_memory.remembered()] == ["r|main|a", "r|main|b"]
 
 
 def test_a_place_takes_no_more_than_a_ring_would() -> None:

@@ -12,7 +12,7 @@ from celery import platforms
 
 from runner.bundles import task_logging
 from runner.engine import adapters, observers
-from runner.journal import task_marks
+from runner.journal import shared_memory
 from runner.providers.redis import scripts
 from runner.tasks import jobs, pool
 from runner.tasks.child import end_with_parent
@@ -20,7 +20,7 @@ from runner.tasks.child import end_with_parent
 
 def test_all_scripts_and_observers_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNNER_WORKER_ID", "w-1")
-    monkeypatch.setattr(task_marks, "share_sent", lambda *_: "")
+    monkeypatch.setattr(shared_memory, "share_sent", lambda *_: "")
     jobs.share()
     found = (scripts.load, observers.installed, task_logging.of_worker)
     asked = [one.cache_info().misses for one in found]
@@ -33,7 +33,7 @@ def test_all_scripts_and_observers_are_there(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_no_child_looks_through_the_packages_that_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNNER_WORKER_ID", "w-1")
-    monkeypatch.setattr(task_marks, "share_sent", lambda *_: "")
+    monkeypatch.setattr(shared_memory, "share_sent", lambda *_: "")
     jobs.share()
     monkeypatch.setattr(importlib.metadata, "distributions", lambda **_: pytest.fail("it reads them"))
     adapters.preparations.cache_clear()

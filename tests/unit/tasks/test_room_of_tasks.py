@@ -15,11 +15,11 @@ from runner.core.ledger import Counters
 from runner.core.plan.dependencies import InputsInUse, ReadTracker
 from runner.engine import observers
 from runner.journal.cancellation.cancel_scope import CancelScope
-from runner.journal.enclosing import inside_of
+from runner.journal.current_journal import inside_of
 from runner.journal.steps import JournalProgress
 from runner.tasks import jobs, request
 from runner.tasks.app import app
-from runner.tasks.switching import SwitchingAlarm, SwitchingTask
+from runner.tasks.greenlets import SwitchingAlarm, SwitchingTask
 
 _LOOP: Any = SimpleNamespace(hub=getcurrent())
 _READS = ReadTracker()

@@ -16,9 +16,9 @@ import pytest
 from redis.exceptions import NoPermissionError
 
 from runner.core.settings import WorkerSettings
-from runner.journal import task_marks
+from runner.journal import shared_memory
 from runner.providers.redis import lost_messages
-from runner.providers.redis.patience import NotNow
+from runner.providers.redis.outages import NotNow
 from runner.providers.redis.workers import WorkerInfo
 from runner.tasks.supervisor import Supervisor, _is_seen
 
@@ -170,8 +170,8 @@ def test_a_worker_of_this_machine_is_seen_to_live(tmp_path: Path, monkeypatch: p
         return WorkerInfo("w", 1000, json.dumps({"pid": pid, "out": out, "host": host}))
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(task_marks, "_sent", None)
-    ours = task_marks.share_sent("host-1-abcdef", "s")
+    monkeypatch.setattr(shared_memory, "_sent", None)
+    ours = shared_memory.share_sent("host-1-abcdef", "s")
     assert _is_seen(worker(os.getpid(), ours))
     assert not _is_seen(worker(os.getpid(), ours, "elsewhere"))
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:

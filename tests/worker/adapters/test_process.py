@@ -168,12 +168,12 @@ open_here = [one.readlink() for one in Path("/proc/self/fd").glob("*") if one.is
 assert not [one for one in open_here if str(one).startswith("socket:")]
 import resource
 from crewai import LLM, Agent, Crew, Task
-from runner.adapters.crewai import made_once
-assert made_once.leaves_nothing(lambda: None)
-assert not made_once.leaves_nothing(lambda: threading.Thread(target=threading.Event().wait, daemon=True).start())
-assert not made_once.leaves_nothing(lambda: os.dup(0))
+from runner.adapters.crewai import fork_warmup
+assert fork_warmup.leaves_nothing(lambda: None)
+assert not fork_warmup.leaves_nothing(lambda: threading.Thread(target=threading.Event().wait, daemon=True).start())
+assert not fork_warmup.leaves_nothing(lambda: os.dup(0))
 if not (child := os.fork()):  # what a task changes of what it was forked with, and makes itself, in pages of memory
-    httpx.HTTPTransport.handle_request = lambda _, asked: httpx.Response(200, json=made_once._ANSWER, request=asked)
+    httpx.HTTPTransport.handle_request = lambda _, asked: httpx.Response(200, json=fork_warmup._ANSWER, request=asked)
     agent = Agent(role="r", goal="g", backstory="b", llm=LLM(model="openai/gpt-4o-mini", api_key="-"))
     Crew(agents=[agent], tasks=[Task(description="d", expected_output="e", agent=agent)]).kickoff()
     changed = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

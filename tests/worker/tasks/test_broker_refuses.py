@@ -13,7 +13,7 @@ from kombu.asynchronous import Hub, get_event_loop, set_event_loop
 from kombu.asynchronous.timer import Timer
 from redis import Redis
 
-from runner.providers.redis.patience import TRANSIENT_ERRORS
+from runner.providers.redis.outages import TRANSIENT_ERRORS
 from runner.tasks import transport
 from runner.tasks.app import kombu_url
 from runner.testing import Command, FaultProxy, RedisServer, Refuse

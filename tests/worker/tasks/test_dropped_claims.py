@@ -7,7 +7,7 @@ from redis import Redis
 
 from runner.client import Client
 from runner.core.jobs import Claim, Job
-from runner.journal.task_marks import Performed, digest, page, performed, performs
+from runner.journal.shared_memory import Performed, digest, page, performed, performs
 from runner.providers.redis import store
 from runner.providers.redis.pipelined import PipelinedConnection
 from runner.providers.redis.workers import Workers

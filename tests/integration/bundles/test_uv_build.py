@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.bundles import building
-from runner.bundles.building import TRIES, built
+from runner.bundles import uv_build
 from runner.bundles.environment import asked_for
+from runner.bundles.uv_build import TRIES, built
 from runner.core.errors import EnvironmentFailed
 
 
@@ -40,7 +40,7 @@ def test_a_uv_that_is_killed_builds_it_again_from_the_beginning(
     # Given a uv that something kills so many times, as a machine that is short of memory does
     (program := tmp_path / "uv").write_text(KILLED.format(times=times))
     program.chmod(0o755)
-    monkeypatch.setattr(building, "uv", lambda: str(program))
+    monkeypatch.setattr(uv_build, "uv", lambda: str(program))
     (tmp_path / "requirements.txt").write_text("not-installed==1.0\n")
     wanted = asked_for(tmp_path / "crew.py", tmp_path)
     assert wanted is not None

@@ -31,9 +31,9 @@ from typing import NamedTuple
 
 from runner.core import processes
 from runner.core.clock import SYSTEM, Clock
-from runner.core.held_files import unheld
+from runner.core.file_locks import unheld
 from runner.core.ledger import STEP, AccountKey, Counters, line_of
-from runner.journal.acknowledged import Acknowledged, Log, Logs, nowhere
+from runner.journal.acknowledged_writes import Acknowledged, Log, Logs, nowhere
 
 _DIGEST = 20  #: bytes of what stands for a task
 _PAGE = struct.Struct(f"=48s{_DIGEST}sq")  # the process, as claims name it; what it is at; under which token

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from runner.adapters.frameworks.first_reads import attributes_read, keys_read
+from runner.adapters.frameworks.required_inputs import attributes_read, keys_read
 
 
 def at_once(state: Any) -> Any:

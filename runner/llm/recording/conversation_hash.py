@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from runner.core.context_value import ContextValue
 from runner.core.ledger import CallResult, caller
-from runner.journal.enclosing import code_here, current_journal
+from runner.journal.current_journal import code_here, current_journal
 from runner.llm.recording import wire
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from runner.agents import Agent
-from runner.agents.job import Job
+from runner.agents.agent_state import AgentState
 from runner.agents.tools import BaseTool
 from runner.hooks import recorded, registry
 from runner.hooks.contexts import LLMCallHookContext, ToolCallHookContext
@@ -14,15 +14,15 @@ from runner.hooks.contexts import LLMCallHookContext, ToolCallHookContext
 Message = dict[str, Any]
 
 
-def before_model_call(job: Job) -> bool:
+def before_model_call(state: AgentState) -> bool:
     """Have the hooks look at what the model is about to be told; whether they changed it.
 
     Raises `LLMCallBlockedError`, or `HookAborted`.
     """
     if not registry.any_here():
         return False
-    context, place = _of_model(job)
-    return _take(job, context, recorded.before_model_call(context, job.journal, place))
+    context, place = _of_model(state)
+    return _take(state, context, recorded.before_model_call(context, state.journal, place))
 
 
 def asking() -> AbstractContextManager[Any]:
@@ -30,70 +30,70 @@ def asking() -> AbstractContextManager[Any]:
     return recorded.called_for() if registry.any_here() else nullcontext()
 
 
-def after_model_call(job: Job) -> bool:
+def after_model_call(state: AgentState) -> bool:
     """Have the hooks look at the answer that was added last, if one was; whether they changed the conversation.
 
     Raises `HookAborted`.
     """
-    messages = job.conversation.messages
+    messages = state.conversation.messages
     if not registry.any_here() or not messages or messages[-1]["role"] != "assistant":
         return False
-    context, place = _of_model(job)
+    context, place = _of_model(state)
     answer = str(messages[-1].get("content") or "")
     context.messages, context.response = context.messages[:-1], answer
-    changed = recorded.after_model_call(context, job.journal, place)
+    changed = recorded.after_model_call(context, state.journal, place)
     last = dict(messages[-1])
     if context.response != answer:
         last["content"], changed = context.response, True
     context.messages.append(last)
-    return _take(job, context, changed)
+    return _take(state, context, changed)
 
 
 class HookedUse:
     """A use of a tool with its hooks. ``number`` is that of the call in its conversation."""
 
-    def __init__(self, job: Job, tool: BaseTool, name: str, number: int) -> None:
-        self._job, self._tool, self._name = job, tool, name
-        self._place = (job.role, name, number)
+    def __init__(self, state: AgentState, tool: BaseTool, name: str, number: int) -> None:
+        self._state, self._tool, self._name = state, tool, name
+        self._place = (state.role, name, number)
 
     def before(self, arguments: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
         """The arguments as the hooks leave them, and what the model is told where one refuses the use."""
         context = self._context(copy.deepcopy(arguments))
-        refused = recorded.before_tool_call(context, self._job.journal, self._place)
+        refused = recorded.before_tool_call(context, self._state.journal, self._place)
         return context.tool_input, refused
 
     def after(self, arguments: Mapping[str, Any], result: str) -> str:
         """The result as the hooks leave it. Raises `HookAborted`."""
         context = self._context(dict(arguments))
         context.tool_result = context.raw_tool_result = result
-        return recorded.after_tool_call(context, self._job.journal, self._place)
+        return recorded.after_tool_call(context, self._state.journal, self._place)
 
     def _context(self, arguments: dict[str, Any]) -> ToolCallHookContext:
-        job = self._job
-        return ToolCallHookContext(self._name, arguments, self._tool, _agent_of(job), job.task, crew_of(job))
+        state = self._state
+        return ToolCallHookContext(self._name, arguments, self._tool, _agent_of(state), state.task, crew_of(state))
 
 
-def crew_of(job: Job) -> Any:
+def crew_of(state: AgentState) -> Any:
     """The crew for which an agent is at work; None without one."""
-    return getattr(job.task, "crew", None) or job.agent.crew
+    return getattr(state.task, "crew", None) or state.agent.crew
 
 
-def _agent_of(job: Job) -> Agent:
+def _agent_of(state: AgentState) -> Agent:
     """The agent, with its role as its model is told it: the inputs stand in it."""
-    return job.agent if job.role == job.agent.role else job.agent.model_copy(update={"role": job.role})
+    return state.agent if state.role == state.agent.role else state.agent.model_copy(update={"role": state.role})
 
 
-def _of_model(job: Job) -> tuple[LLMCallHookContext, recorded.Place]:
+def _of_model(state: AgentState) -> tuple[LLMCallHookContext, recorded.Place]:
     """The hooks get a copy of the conversation: what they change is taken over when it is recorded."""
-    messages = copy.deepcopy(job.conversation.messages)
+    messages = copy.deepcopy(state.conversation.messages)
     asked = sum(message["role"] == "assistant" for message in messages)
-    about: dict[str, Any] = {"agent": _agent_of(job), "task": job.task, "crew": crew_of(job)}
-    return LLMCallHookContext(messages=messages, llm=job.model, iterations=asked, **about), (job.role, asked)
+    about: dict[str, Any] = {"agent": _agent_of(state), "task": state.task, "crew": crew_of(state)}
+    return LLMCallHookContext(messages=messages, llm=state.model, iterations=asked, **about), (state.role, asked)
 
 
-def _take(job: Job, context: LLMCallHookContext, changed: bool) -> bool:
+def _take(state: AgentState, context: LLMCallHookContext, changed: bool) -> bool:
     if changed:
-        before, job.conversation.messages[:] = list(job.conversation.messages), context.messages
-        job.from_hooks.extend(one for one in context.messages if one not in before)
-        job.chain.reset()
+        before, state.conversation.messages[:] = list(state.conversation.messages), context.messages
+        state.from_hooks.extend(one for one in context.messages if one not in before)
+        state.chain.reset()
     return changed

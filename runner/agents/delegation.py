@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, Field
 
 from runner.agents import Agent, conversation, loop, mcp
-from runner.agents.job import Job, current
+from runner.agents.agent_state import AgentState, current
 from runner.agents.tools import BaseTool
 from runner.core.errors import TaskError, one_line
 from runner.core.idempotency import idempotency_key
@@ -51,21 +51,21 @@ class _CoworkerTool(BaseTool):
     fill: Callable[[str], str] = Field(exclude=True, repr=False)
 
     def _hand_over(self, coworker: str, request: str, context: str) -> str:
-        job = current()
-        if job is None:
+        state = current()
+        if state is None:
             raise TaskError(f"{self.name!r} is for an agent at work on a task")
         agent, messages = self._find(coworker), Conversation()
         messages.say(
-            conversation.introduce(agent, self.fill, job.journal),
+            conversation.introduce(agent, self.fill, state.journal),
             conversation.brief(request, _EXPECTED, [TaskOutput(raw=context)] if context else []),
         )
         with mcp.connections():
-            inner = loop.job_for(
+            inner = loop.state_for(
                 agent,
                 messages,
-                job.journal,
-                tools=[*agent.tools, *mcp.tools_for(agent.mcps, agent=agent, journal=job.journal)],
-                task=job.task,
+                state.journal,
+                tools=[*agent.tools, *mcp.tools_for(agent.mcps, agent=agent, journal=state.journal)],
+                task=state.task,
                 origin=idempotency_key(),
                 role=self.fill(agent.role),
             )
@@ -116,9 +116,9 @@ def delegation_tools(coworkers: Sequence[Agent], fill: Callable[[str], str] = st
 
 
 @contextmanager
-def _at_work(job: Job, prompt: str) -> Iterator[None]:
-    agent, about = job.agent, {"agent": job.agent, "task": job.task}
-    event_bus.emit(agent, AgentExecutionStartedEvent(tools=list(job.tools.values()), task_prompt=prompt, **about))
+def _at_work(state: AgentState, prompt: str) -> Iterator[None]:
+    agent, about = state.agent, {"agent": state.agent, "task": state.task}
+    event_bus.emit(agent, AgentExecutionStartedEvent(tools=list(state.tools.values()), task_prompt=prompt, **about))
     try:
         yield
     except BaseException as error:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from runner.llm.clients import marks
+from runner.llm.clients import prompt_caching
 from runner.llm.llm import LLM
 from runner.testing import ModelServer
 
@@ -67,7 +67,7 @@ def test_what_was_recorded_without_marks_is_not_paid_again(
         return [model.call(said, tools=[TOOL]) for said in (FIRST, LATER)]
 
     with monkeypatch.context() as before:
-        before.setattr(marks, "mark", lambda body: None)
+        before.setattr(prompt_caching, "mark", lambda body: None)
         said = attempt(task)
     assert server.paid == 2
     assert "cache_control" not in str(asked(server))

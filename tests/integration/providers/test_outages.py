@@ -12,9 +12,9 @@ import hiredis
 import pytest
 from redis.exceptions import RedisError
 
-from runner.providers.redis import keys, patience
+from runner.providers.redis import keys, outages
 from runner.providers.redis.connection import connect, patient, refusing
-from runner.providers.redis.patience import NotNow
+from runner.providers.redis.outages import NotNow
 from runner.providers.redis.pipelined import PipelinedConnection
 from runner.providers.redis.rate_limit import RunPace
 from runner.testing import RedisServer
@@ -206,7 +206,7 @@ def test_a_watcher_is_told_and_asks_again_itself(between: Between) -> None:
     with connect(between.url) as client:
         with pytest.raises(NotNow, match=r"^OOM command not allowed") as raised:
             client.get("key")
-        assert patience.format_store_error(raised.value).startswith(
+        assert outages.format_store_error(raised.value).startswith(
             "it refuses writes, because its memory is full (OOM command"
         )
         assert client.get("key") == "value"
@@ -256,12 +256,12 @@ def test_whether_writes_are_refused_can_be_asked(redis: Any, own_server: RedisSe
     with connect(own_server.url) as client:
         assert refusing(client) is None
         client.config_set("maxmemory", 1)
-        assert patience.format_store_error(refusing(client)).startswith(
+        assert outages.format_store_error(refusing(client)).startswith(
             "it refuses writes, because its memory is full (OOM "
         )
         client.config_set("maxmemory", 0)
         client.config_set("min-replicas-to-write", 1)
-        assert patience.format_store_error(refusing(client)).startswith(
+        assert outages.format_store_error(refusing(client)).startswith(
             "it refuses writes, because too few replicas are connected to it (NOREPLICAS "
         )
         assert client.dbsize() == 0
@@ -269,8 +269,8 @@ def test_whether_writes_are_refused_can_be_asked(redis: Any, own_server: RedisSe
 
 def test_calls_of_two_threads_that_end_at_once_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(patience.time, "monotonic", lambda: now[0])
-    outage = patience.Outage()
+    monkeypatch.setattr(outages.time, "monotonic", lambda: now[0])
+    outage = outages.Outage()
 
     class Meanwhile(dict[object, float]):
         def pop(self, who: object, *default: Any) -> Any:

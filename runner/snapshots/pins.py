@@ -24,7 +24,7 @@ class _Held:
 
 
 @dataclass(slots=True)
-class Holds:
+class Pins:
     """The newest checkpoint of one kickoff at each place that it writes to."""
 
     _held: dict[BranchLocation, _Held] = field(default_factory=dict)

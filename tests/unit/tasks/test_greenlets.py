@@ -15,7 +15,7 @@ from runner.core.clock import SYSTEM
 from runner.core.errors import Interrupted, TimedOut
 from runner.journal.cancellation.cancel_scope import CancelScope, Wakeup
 
-switching = pytest.importorskip("runner.tasks.switching")
+greenlets = pytest.importorskip("runner.tasks.greenlets")
 task_loop = pytest.importorskip("runner.tasks.task_loop")
 
 NAME: contextvars.ContextVar[str] = contextvars.ContextVar("name", default="none")
@@ -77,7 +77,7 @@ def test_a_stop_beside_the_thread_of_a_task_is_not_lost_and_leaves_nothing_behin
     # Given a task whose thread is started and has not begun, or whose work there is done, and not yet heard of
     held, broken, done = threading.Event(), threading.Event(), []
     sections: list[waiting.Section] = []
-    blocking = switching.SwitchingTask._blocking
+    blocking = greenlets.SwitchingTask._blocking
 
     def late(self: Any, *about: Any) -> None:
         if at == "when it is over":
@@ -109,7 +109,7 @@ def test_a_stop_beside_the_thread_of_a_task_is_not_lost_and_leaves_nothing_behin
         waiter().alarm().wait(10)
         done.append("went on")
 
-    monkeypatch.setattr(switching.SwitchingTask, "_blocking", late)
+    monkeypatch.setattr(greenlets.SwitchingTask, "_blocking", late)
     tasks.begin(task)
     assert held.wait(10)
     # When it is stopped then

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from runner.core.errors import ClaimLost
 from runner.core.jobs import Claim
 from runner.core.ledger import STEP, AccountKey, Counters, NextStep, text_of_one
-from runner.journal.acknowledged import Log
+from runner.journal.acknowledged_writes import Log
 from runner.journal.recorder import BegunStep
-from runner.journal.task_marks import HALF, SentCalls
+from runner.journal.shared_memory import HALF, SentCalls
 from runner.providers.redis import keys, scripts
-from runner.providers.redis.patience import outage, quiet_watch
+from runner.providers.redis.outages import outage, quiet_watch
 from runner.providers.redis.pipelined import PipelinedConnection
 from runner.providers.redis.scripts import PackedScript
 
@@ -24,7 +24,7 @@ AWAY = 0.02  #: seconds without a word of the store after which a step begins on
 NEITHER: tuple[AccountKey | None, int] = (None, 0)
 
 
-class StepNotes:
+class StepIntents:
     """What is under way of a claimed task. Each write shows the token; `ClaimLost` if it no longer holds.
 
     ``outgoing`` is told which calls have left: what it knows of a task whose process died, `reap` is told.

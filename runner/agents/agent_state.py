@@ -13,11 +13,11 @@ from runner.core.context_value import ContextValue
 from runner.engine.work import Conversation
 from runner.journal.journal import Journal
 from runner.llm.llm import BaseLLM
-from runner.llm.recording.chain import Chain
+from runner.llm.recording.conversation_hash import Chain
 
 
 @dataclass(frozen=True)
-class Job:
+class AgentState:
     """One conversation of one agent, and what it is to lead to.
 
     ``tools`` are by the names that the model is told. ``origin`` is what the idempotency keys of its tools begin with,
@@ -54,14 +54,14 @@ class Job:
         return {"from_task": self.task, "from_agent": self.agent}
 
 
-_current: ContextVar[Job | None] = ContextVar("runner_agent_at_work", default=None)
+_current: ContextVar[AgentState | None] = ContextVar("runner_agent_at_work", default=None)
 
 
-def current() -> Job | None:
+def current() -> AgentState | None:
     """The agent that is at work in this context: a tool sees for whom it is used."""
     return _current.get()
 
 
-def at_work(job: Job) -> ContextValue[Job | None]:
+def at_work(state: AgentState) -> ContextValue[AgentState | None]:
     """In this context, it is."""
-    return ContextValue(_current, job)
+    return ContextValue(_current, state)

@@ -8,7 +8,7 @@ from typing import Any
 
 from runner.core.errors import ContextTooLong, ModelError
 from runner.core.redaction import redact
-from runner.llm.clients.names import Target
+from runner.llm.clients.model_names import Target
 
 WAITED = 120.0
 """Seconds that a call waits at most because its service says so: as OpenAI's client has it; Anthropic's has none."""

@@ -18,7 +18,7 @@ from runner.events import event_bus
 from runner.events.call_events import LLMCallStartedEvent
 from runner.llm.clients.recorded import read
 from runner.llm.llm import LLM
-from runner.llm.recording import chain, wire
+from runner.llm.recording import conversation_hash, wire
 from runner.testing import Answer, Call
 
 from ...support.later import Later
@@ -59,7 +59,7 @@ class Dig:
     def __call__(self) -> str:
         self.said = Conversation([{"role": "system", "content": "You dig."}, {"role": "user", "content": self.prompt}])
         agent = Agent(**self.agent, llm=LLM(**self.llm))
-        return loop.work(loop.job_for(agent, self.said, journal_now(), tools=self.tools, origin=""))
+        return loop.work(loop.state_for(agent, self.said, journal_now(), tools=self.tools, origin=""))
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_the_same_question_asked_again_gets_what_was_said_then(server, attempt):
     def both() -> list[str]:
         agent = Agent(role="a", goal="g", backstory="b", llm=model)
         said = [Conversation([{"role": "user", "content": "?"}]) for _ in range(2)]
-        return [loop.work(loop.job_for(agent, one, journal_now(), origin="")) for one in said]
+        return [loop.work(loop.state_for(agent, one, journal_now(), origin="")) for one in said]
 
     assert attempt(both, code=CODE) == ["one", "two"]
     assert attempt(both, code=CODE) == ["one", "two"]
@@ -350,7 +350,7 @@ def cost(server: Any, account: Any, attempt: Any, calls: int, monkeypatch: pytes
     account.recorded.clear()
     attempt(dig, code=CODE)
     found = {"calls": 0, "hashed": 0, "decoded": 0}
-    text, loads = chain._text, json.loads
+    text, loads = conversation_hash._text, json.loads
 
     def hashing(value: Any) -> Any:
         found["hashed"] += len(text(value) or b"")
@@ -364,7 +364,7 @@ def cost(server: Any, account: Any, attempt: Any, calls: int, monkeypatch: pytes
         found["calls"] += event == "call"
 
     with monkeypatch.context() as patch:
-        patch.setattr(chain, "_text", hashing)
+        patch.setattr(conversation_hash, "_text", hashing)
         patch.setattr(json, "loads", decoding)
         before = sys.getprofile()
         sys.setprofile(count)
@@ -414,7 +414,7 @@ def test_a_conversation_makes_the_same_request(server):
     tools = [{"type": "function", "function": FUNCTION}]
     LLM("openai/m", base_url=server.url, api_key="k", temperature=0.5, seed=3).complete(said, tools)
     LLM("anthropic/m", base_url=server.root, api_key="k", stop="x").complete(said, tools)
-    assert (chain.FORM, asked) == (1, REQUESTS)
+    assert (conversation_hash.FORM, asked) == (1, REQUESTS)
 
 
 FUNCTION = {"name": "f", "description": "d", "parameters": {"type": "object"}}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.core.held_files import unheld
+from runner.core.file_locks import unheld
 
 
 def test_what_is_not_held_is_had_alone(tmp_path: Path) -> None:

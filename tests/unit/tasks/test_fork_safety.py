@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 BEGIN = """
     import faulthandler, logging, os, socket, ssl, sys, threading
-    from runner.tasks import quiet_forks
+    from runner.tasks import fork_safety
     faulthandler.dump_traceback_later(120, exit=True)
     sys.path.insert(0, os.getcwd())
     sys.modules["here"] = sys.modules["__main__"]
@@ -84,9 +84,9 @@ def child_of(folder: Path, held: str, seconds: float, install: str) -> int:
 
 @pytest.mark.parametrize("held", HELD)
 def test_a_fork_waits_until_no_other_thread_holds_what_its_child_would_wait_for(tmp_path: Path, held: str) -> None:
-    assert child_of(tmp_path, held, 0.3, "quiet_forks.LONGEST = 100\nquiet_forks.install()") == 0
+    assert child_of(tmp_path, held, 0.3, "fork_safety.LONGEST = 100\nfork_safety.install()") == 0
 
 
 def test_it_does_not_wait_for_long_nor_does_one_of_a_process_that_was_not_asked_to(tmp_path: Path) -> None:
-    assert child_of(tmp_path, "a name that is resolved", 100, "quiet_forks.LONGEST = 0.05\nquiet_forks.install()") == 3
+    assert child_of(tmp_path, "a name that is resolved", 100, "fork_safety.LONGEST = 0.05\nfork_safety.install()") == 3
     assert child_of(tmp_path, "a name that is resolved", 100, "") == 3

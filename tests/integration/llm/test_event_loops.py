@@ -12,8 +12,8 @@ import httpx
 import httpx2
 import pytest
 
+from runner.llm.recording.event_loops import follow_loop
 from runner.llm.recording.loading import watch_imports
-from runner.llm.recording.loops import follow_loop
 
 from .clients import ASKED
 from .wire_server import WireServer

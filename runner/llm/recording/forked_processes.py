@@ -10,7 +10,7 @@ import socket
 import threading
 from weakref import WeakValueDictionary
 
-from runner.journal.enclosing import current_journal
+from runner.journal.current_journal import current_journal
 from runner.journal.journal import Journal
 
 _PATIENCE = 30.0  #: seconds that a call waits to be noted: for so long its task may hold the lock of its process

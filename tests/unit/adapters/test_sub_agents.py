@@ -2,7 +2,7 @@
 
 import pytest
 
-from runner.adapters.crewai.parts import name_of
+from runner.adapters.crewai.kickoff_names import name_of
 
 
 @pytest.mark.parametrize(

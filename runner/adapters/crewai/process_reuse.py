@@ -19,7 +19,7 @@ from crewai.hooks import InterceptionPoint
 from crewai.tools import BaseTool
 from crewai.tools.tool_usage import ToolUsage
 
-from runner.adapters.crewai import planned
+from runner.adapters.crewai import crew_plan
 from runner.adapters.crewai.event_routing import is_bookkeeper
 from runner.bundles import context_environ, task_logging
 
@@ -57,7 +57,7 @@ def _seen(*, shared: bool) -> list[object] | None:
         return None
     return [
         *(_handlers(getattr(bus, name), of_crewai=not shared) for name in _HANDLERS),
-        {point: planned.own_hooks(point) for point in InterceptionPoint},
+        {point: crew_plan.own_hooks(point) for point in InterceptionPoint},
         context_environ.process_variables(),
         {number: signal.getsignal(number) for number in signal.valid_signals()},
         [sys.stdin, sys.stdout, sys.stderr, sys.excepthook, threading.excepthook, sys.gettrace(), sys.getprofile()],

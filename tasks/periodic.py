@@ -6,12 +6,12 @@ from abc import ABC, abstractmethod
 
 from runner.core.backoff import jittered
 from runner.providers.redis.connection import Client, connect
-from runner.providers.redis.patience import TRANSIENT_ERRORS
+from runner.providers.redis.outages import TRANSIENT_ERRORS
 
 log = logging.getLogger(__name__)
 
 
-class Rounds(threading.Thread, ABC):
+class PeriodicWork(threading.Thread, ABC):
     """Makes a round now, and every ``period`` seconds or so, until the process ends. One that fails is not the last."""
 
     period: float
@@ -25,7 +25,7 @@ class Rounds(threading.Thread, ABC):
         while True:
             try:
                 with connect(self._url, name=f"runner:{self.name}", timeout=5.0) as client:
-                    self.round(client)
+                    self.run_once(client)
             except TRANSIENT_ERRORS:
                 pass
             except Exception:
@@ -33,5 +33,5 @@ class Rounds(threading.Thread, ABC):
             threading.Event().wait(jittered(self.period))
 
     @abstractmethod
-    def round(self, client: Client) -> None:
+    def run_once(self, client: Client) -> None:
         """One of them. While the store is away, its first question to it raises."""
