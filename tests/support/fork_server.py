@@ -86,7 +86,8 @@ class ForkServer:
 
     def fork(self, python: str, order: Mapping[str, Any], files: Sequence[int]) -> tuple[int, socket.socket]:
         """Have a process started. Returns its pid, and whence its exit status comes."""
-        here, there = socket.socketpair()
+        # Each is a message: who reads the pid late does not read the exit status with it, which may have come by then.
+        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with there:
             numbers = array.array("i", [there.fileno(), *files])
             self._server(python, order["environment"]).sendmsg(

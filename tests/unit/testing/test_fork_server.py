@@ -2,7 +2,9 @@
 
 import contextlib
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -112,6 +114,29 @@ def test_what_it_can_heed_later_needs_no_server_of_its_own(forks):
             said.append(process.communicate(timeout=60)[0].split())
         assert type(process) is not subprocess.Popen
     assert said == [["False", "ABC", "False"], ["True", "XYZ", "True"]]
+
+
+def test_one_that_has_ended_before_its_pid_is_read_has_that_pid_and_its_code(forks, monkeypatch):
+    """As on a busy machine: who ordered it comes to read only then."""
+
+    class ReadLate(socket.socket):
+        def recv(self, *given):
+            ended = select.poll()
+            ended.register(self, select.POLLHUP)
+            assert ended.poll(60_000)
+            return super().recv(*given)
+
+    pairs = socket.socketpair
+
+    def pair(*given):
+        here, there = pairs(*given)
+        return ReadLate(fileno=here.detach()), there
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fork_server.socket, "socketpair", pair)
+        process = forks.popen([sys.executable, "-c", "import os; print(os.getpid()); raise SystemExit(2)"], stdout=-1)
+    with process:
+        assert (process.communicate()[0], process.returncode) == (b"%d\n" % process.pid, 2)
 
 
 def test_what_still_runs_ends_with_the_server():
