@@ -305,6 +305,8 @@ class Position:
     """What the code declared outputs to be, where some were asked for (`runner.client.reading.shapes`)."""
     newest_event: str
     """The stream id of the run's newest event then; "0" if there was none."""
+    named: bool = False
+    """Whether a checkpoint was named: then what tasks in flight recorded later does not count."""
     to_do: int = 0
     """With how many tasks a fork that left here began."""
 

@@ -93,7 +93,7 @@ class MemoryRuns(Reader):
     @atomic
     def prune(self, run_id: str, branch: str, keep: int) -> int:
         """Keep the newest ``keep`` checkpoints of a branch, exactly. Returns how many went. Raises `NotFound`."""
-        return transitions.prune(self._branch(run_id, branch)[1].checkpoints, keep)
+        return transitions.prune(self._branch(run_id, branch)[1], keep)
 
     @atomic
     def answer(self, run_id: str, branch: str, question: Question, text: str) -> str:
@@ -227,7 +227,7 @@ class MemoryRuns(Reader):
         branch, key = run.branches[name], planned.key
         before = run.branches[parent or name].tasks.get(key)
         if parent:
-            carry_journal(run, parent, name, key)
+            carry_journal(run, parent, name, key, branch.parent_seq)
         task = branch.tasks.setdefault(key, Task(attempt=1))
         if task.state in (TaskState.running, TaskState.asked):
             return  # it never stopped, or waits for its answer
@@ -280,6 +280,7 @@ class MemoryRuns(Reader):
             },
             shapes=run.fields.get("shapes", ""),
             newest_event=run.events[-1].id if run.events else "0",
+            named=bool(checkpoint),
         )
 
     @atomic
@@ -329,7 +330,7 @@ class MemoryRuns(Reader):
         checkpoint(self._memory, run, name, "crew_kickoff_started")
         for planned in ready:
             if planned.key in kept:
-                carry_journal(run, where.branch, name, planned.key)
+                carry_journal(run, where.branch, name, planned.key, where.seq if where.named else None)
             unlock(self._memory, run, name, planned)
         if branch.left == 0:
             transitions.complete(self._memory, run, name)

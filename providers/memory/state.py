@@ -106,6 +106,8 @@ class Branch:
     tasks: dict[str, Task] = field(default_factory=dict)
     journals: dict[str, dict[str, str]] = field(default_factory=dict)
     checkpoints: list[CheckpointRecord] = field(default_factory=list)
+    steps: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By task: its steps, by the sequence of the first checkpoint within it since they were recorded."""
     version: str = ""  #: of the texts that the tasks of a growing plan share
     shared: dict[str, str] = field(default_factory=dict)
     asked: int = 0  #: tasks that wait for a person

@@ -28,6 +28,7 @@ from runner.providers.memory.transitions import (
     fail,
     give_up,
     hand_over,
+    number_steps,
     open_task,
     requeue,
     unlock,
@@ -221,7 +222,10 @@ class MemoryTask:
         if ends:
             task.open.append(OpenEvent(seq, parent, ends, about))
         if trigger and run.goes_on(self._name):
+            before = run.branches[self._name].seq
             checkpoint(self._memory, run, self._name, trigger, self._key)
+            if run.branches[self._name].seq > before:
+                number_steps(run.branches[self._name], self._key)
         return seq
 
     # -- the end
@@ -409,7 +413,9 @@ class MemoryTask:
         branch.outputs[self._key] = Output(seq, self._claim.token, used, self._stored(task, seq, output, ms))
         close_open(self._memory, run, self._name, task)
         del branch.tasks[self._key]
-        branch.journals.pop(self._key, None)
+        if self._key not in branch.steps or not branch.checkpoints:  # else one within it needs its journal
+            branch.journals.pop(self._key, None)
+            branch.steps.pop(self._key, None)
         self._memory.claims[self._claim.worker].pop((run.id, self._name, self._key), None)
         account.add(run, self._name, self._key, "replayed", _tally(replayed))
         account.add(run, self._name, self._key, "in_doubt", task.noted(unused=True))  # what its threads are still at

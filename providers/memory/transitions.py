@@ -10,7 +10,7 @@ from runner.core.plan import PlannedTask
 from runner.core.states import RunStatus, TaskState
 from runner.providers.memory import account
 from runner.providers.memory.events import Relatives, close_open, emit
-from runner.providers.memory.state import Memory, Run, Task
+from runner.providers.memory.state import Branch, Memory, Run, Task
 from runner.providers.records import CheckpointRecord
 
 SHARES_TRIGGER = "task_completed"
@@ -221,18 +221,34 @@ def checkpoint(memory: Memory, run: Run, name: str, trigger: str, task: str = ""
     id = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(at / 1000))}_{mark}"
     branch.checkpoints.append(CheckpointRecord(id, name, branch.seq, at, branch.head or branch.start, trigger, task))
     branch.head = id
-    prune(branch.checkpoints, int(run.fields["max_checkpoints"]) or len(branch.checkpoints))
+    prune(branch, int(run.fields["max_checkpoints"]) or len(branch.checkpoints))
 
 
-def prune(checkpoints: list[CheckpointRecord], keep: int) -> int:
-    """Keep the newest few. Returns how many went."""
-    excess = max(len(checkpoints) - keep, 0)
-    del checkpoints[:excess]
+def number_steps(branch: Branch, key: str) -> None:
+    """A checkpoint was written within a task: it has what is recorded of it by now."""
+    for step in branch.journals.get(key, {}):
+        branch.steps.setdefault(key, {}).setdefault(step, branch.seq)
+
+
+def prune(branch: Branch, keep: int) -> int:
+    """Keep the newest few checkpoints, and the journals of finished tasks that they need. Returns how many went."""
+    excess = max(len(branch.checkpoints) - keep, 0)
+    del branch.checkpoints[:excess]
+    oldest = branch.checkpoints[0].seq if branch.checkpoints else branch.seq
+    for key in [one for one in branch.steps if (done := branch.outputs.get(one)) is not None and done.seq <= oldest]:
+        del branch.steps[key]
+        branch.journals.pop(key, None)
     return excess
 
 
-def carry_journal(run: Run, parent: str, name: str, key: str) -> None:
-    """What a task in flight on the branch that was left has recorded is not paid again."""
-    recorded: Mapping[str, str] = run.branches[parent].journals.get(key, {})
+def carry_journal(run: Run, parent: str, name: str, key: str, upto: int | None) -> None:
+    """What a task had recorded on the branch that was left is not paid again: all of it, or up to a checkpoint."""
+    there, here = run.branches[parent], run.branches[name]
+    recorded: Mapping[str, str] = there.journals.get(key, {})
+    numbered = {step: seq for step, seq in there.steps.get(key, {}).items() if upto is None or seq <= upto}
+    if upto is not None and key in there.steps:
+        recorded = {step: text for step, text in recorded.items() if step in numbered}
     if recorded:
-        run.branches[name].journals[key] = dict(recorded)
+        here.journals[key] = dict(recorded)
+    if numbered:
+        here.steps[key] = numbered

@@ -8,7 +8,7 @@ from functools import cached_property
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any
 
-from runner.core.jobs import Claim, Job
+from runner.core.jobs import Claim, Job, within_tasks
 from runner.core.ledger import Counters, counters_text
 from runner.core.output import pack_output
 from runner.core.plan import PlannedTask
@@ -46,6 +46,8 @@ class ClaimedTask(ClaimedSteps):
         self._outputs = keys.key("outputs_key", branch_key=self._branch)
         self.end_events = (0, 0)
         self.next: Claim | None = None
+        if within_tasks(claim.scope.triggers):
+            self._unnumbered = list(claim.recorded)
 
     def note(self, kind: str, text: str) -> None:
         """Put a line among the run's events."""
@@ -72,23 +74,31 @@ class ClaimedTask(ClaimedSteps):
         trigger: str = "",
     ) -> int:
         """Put an event of the task's code among the run's: see ``append_event.lua``. Returns its sequence."""
-        return self._held(
-            scripts.load("append_event"),
-            run=self._run,
-            branch=self._branch,
-            task=self._task,
-            **self._who,
-            kind=kind,
-            about=about,
-            more=flat(more or {}),
-            parent=parent,
-            started=started,
-            cause=cause,
-            ends=ends,
-            trigger=trigger,
-            stamp=stamp(),
-            nonce=self._nonce(),
-        )
+        with self._lock:
+            if self._posted is not None:
+                self._settle(self._posted)
+            steps = self._unnumbered if trigger else None
+            seq = self._held(
+                scripts.load("append_event"),
+                run=self._run,
+                branch=self._branch,
+                task=self._task,
+                **self._who,
+                kind=kind,
+                about=about,
+                more=flat(more or {}),
+                parent=parent,
+                started=started,
+                cause=cause,
+                ends=ends,
+                trigger=trigger,
+                steps=json.dumps(steps, ensure_ascii=False) if steps else "",
+                stamp=stamp(),
+                nonce=self._nonce(),
+            )
+            if steps:
+                steps.clear()
+        return seq
 
     @cached_property
     def _nonces(self) -> Iterator[str]:

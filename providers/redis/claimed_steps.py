@@ -53,6 +53,8 @@ class ClaimedSteps(StepIntents):
 
     _reached = 0  #: records that this attempt replayed or made: its progress
     _looks = 0  #: since the last one that a step had use for
+    _unnumbered: list[str] | None = None
+    """The steps that no checkpoint within the task has yet; None where the run's triggers write none there."""
 
     @cached_property
     def _record_own(self) -> PackedScript:
@@ -166,6 +168,8 @@ class ClaimedSteps(StepIntents):
         self._reached += 1
         self._next.recorded = STEP
         self._names.add(step)
+        if self._unnumbered is not None:
+            self._unnumbered.append(step)
         self._between = NEITHER
         self._heard = time.monotonic()
         if self._out.is_unsure:
@@ -252,6 +256,8 @@ class ClaimedSteps(StepIntents):
         """The store acknowledged it."""
         if self._line.watches:
             self._names.add(step)
+        if self._unnumbered is not None:
+            self._unnumbered.append(step)
         if self._log is not None:
             self._log.recorded((step,), "" if entry is None else text_of_one(entry), begun)
         if entry is not None:
@@ -375,6 +381,8 @@ class ClaimedSteps(StepIntents):
             self._between = NEITHER
             if self._line.watches:
                 self._names.update(texts[::2])
+            if self._unnumbered is not None:
+                self._unnumbered.extend(texts[::2])
             self._reserve(None)
             for entry, alike in by_entry.items():
                 if self._log is not None:

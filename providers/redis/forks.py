@@ -68,6 +68,7 @@ def position(
         outputs={task: committed_record(unpack_output(stored[seen[task][0]][task])) for task in wanted if task in seen},
         shapes=shapes or "",
         newest_event=newest,
+        named=bool(checkpoint),
     )
 
 
@@ -120,6 +121,7 @@ def create(
             edits=json.dumps([[task, output[1:]] for task, output in edits.items()], ensure_ascii=False),
             ready=specifications(ready, needs=0),
             kept=json.dumps([task.key for task in ready if task.key in kept], ensure_ascii=False),
+            upto=where.seq if where.named else "",
             tasks_left=len(regrown.ready if regrown else rerun),
             stamp=stamp(),
         )

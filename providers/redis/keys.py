@@ -54,7 +54,13 @@ key                                  type     holds, and how long
 ``…RUN:branch:B:checkpoints``        zset     checkpoint ids by sequence, at most ``max_checkpoints``
 ``…RUN:branch:B:lineage``            hash     checkpoint id -> parent, trigger, task, sequence; pruned with the zset
 ``…RUN:branch:B:task:T``             hash     a task in flight: state, attempt, token, worker; removed by the commit
-``…RUN:branch:B:journal:T``          hash     its recorded steps; removed by the commit
+``…RUN:branch:B:journal:T``          hash     its recorded steps; removed by the commit, unless a checkpoint was written
+                                              within the task: then kept as ``journals`` says
+``…RUN:branch:B:steps:T``            zset     names of steps by the sequence of the first checkpoint that was written
+                                              within the task since they were recorded; likewise
+``…RUN:branch:B:journals``           zset     tasks that are done and whose journal is kept, by the sequence of their
+                                              commit: removed with the last checkpoint before that; expires as late
+                                              after a commit as a run after its end
 ``runner:pN:QUEUE``                  list     the broker's: messages of jobs for workers that read protocol N
 ``runner:tN:QUEUE``                  list     the same, of tasks that mostly wait
 ===================================  =======  ====================================================================
@@ -96,6 +102,8 @@ TEMPLATES: dict[str, str] = {
     "branch_key": "{run}:branch:{name}",
     "task_key": "{branch_key}:task:{name}",
     "journal_key": "{branch_key}:journal:{name}",
+    "steps_key": "{branch_key}:steps:{name}",
+    "journals_key": "{branch_key}:journals",
     "outputs_key": "{branch_key}:outputs",
     "commit_log_key": "{branch_key}:order",  # stored under this name by every version
     "shared_key": "{branch_key}:shared",

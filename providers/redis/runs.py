@@ -336,14 +336,8 @@ class Runs:
     def prune(self, run_id: str, branch: str, keep: int) -> int:
         """Keep the newest ``keep`` checkpoints of a branch, exactly. Returns how many went. Raises `NotFound`."""
         self.branch(run_id, branch)
-        key = keys.branch_key(run_id, branch, self.home)
         return int(
-            scripts.load("prune")(
-                self.client,
-                checkpoints=keys.key("checkpoints_key", branch_key=key),
-                lineage=keys.key("lineage_key", branch_key=key),
-                keep=keep,
-            )
+            scripts.load("prune")(self.client, branch=keys.branch_key(run_id, branch, self.home), keep=keep),
         )
 
     def resume(

@@ -61,6 +61,12 @@ class Scope:
     )
 
 
+@lru_cache(maxsize=16)  # each claim asks
+def within_tasks(triggers: frozenset[str]) -> bool:
+    """Whether some of these events come within a task: a checkpoint that is written there points into its journal."""
+    return not all(one.startswith(("task_", "crew_", "flow_", "SIG")) for one in triggers)
+
+
 @lru_cache(maxsize=256)  # a task names its relatives in each of its events
 def event_id_of(run_id: str, number: int) -> str | None:
     """The id of the event of this number; None for number 0, which stands for no event.

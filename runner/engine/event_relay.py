@@ -154,6 +154,7 @@ class TaskEvents:
         inner = event.task_id or getattr(event, "crew_name", None) or "?"
         opens = kind in PAIRS and event.parent_event_id == scope.get_current_parent_id()
         triggers = self._claim.scope.triggers
+        again = isinstance(event, LLMCallCompletedEvent) and event.replayed  # an earlier attempt wrote its checkpoint
         # Not under the lock: the store may be away, and others that share this thread would wait for it for ever.
         number = self._task.append_event(
             kind,
@@ -163,7 +164,7 @@ class TaskEvents:
             started=started,
             cause=cause,
             ends=_interrupted(kind) if opens else "",
-            trigger=kind if not ours and triggers.intersection((kind, "*")) else "",
+            trigger=kind if not ours and not again and triggers.intersection((kind, "*")) else "",
         )
         with self._lock:
             self._last = max(self._last, number)

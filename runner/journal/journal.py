@@ -57,6 +57,7 @@ class Journal(ModelCalls):
         self.calls_out = set()
         self.watched, self.replay_from_start, self.code = watched, replay_from_start, code
         self.ended_by: Callable[[BaseException], None] = lambda _: None  # what hears the error that ends the attempt
+        self.tool_observer: Callable[[str, Callable[..., Any]], StepObserver] | None = None  # of uses by frameworks
         self.on_unrecorded: Callable[[str], None] = _nobody  # what hears where a call goes that is not recorded
         self.files = NO_FILES
         self._known = _UNKNOWN  # of the function that was done last

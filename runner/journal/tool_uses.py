@@ -24,6 +24,7 @@ from runner.core.idempotency import keyed, origin
 from runner.journal import context_state
 from runner.journal.current_journal import current_journal
 from runner.journal.journal import Journal
+from runner.journal.recorder import StepObserver
 from runner.journal.steps import current_step
 from runner.journal.tool_context import LentContext, TaskContexts
 from runner.journal.tool_functions import is_call_of
@@ -214,6 +215,21 @@ def _key() -> str:
 _around: ContextVar["_Use | None"] = ContextVar("runner_tool_use", default=None)
 
 
+class _Observed:
+    """What observes a use is told what the tool gave or raised, and not how that is recorded."""
+
+    def __init__(self, use: "_Use", observer: StepObserver) -> None:
+        self._use, self._observer = use, observer
+        self.began, self.failed = observer.began, observer.failed
+
+    def ended(self, _: Any) -> None:
+        outcome = self._use.outcome
+        if isinstance(outcome, Exception):
+            self._observer.failed(outcome)
+        else:
+            self._observer.ended(outcome)
+
+
 class _Use:
     """One use: what it gave is here where it was really made, and read from its record where it was not."""
 
@@ -257,16 +273,23 @@ class _Use:
     def step(self, once: Callable[..., Any]) -> Any:
         """Make it, or find what is recorded of it; a coroutine if it is made by one."""
         name, arguments = self._use.name, self._use.arguments
+        observer = self._journal.tool_observer if self._counted else None
         return self._journal.step(
             f"tool {name}",
             once,
             (arguments,),
             {},
+            None if observer is None else _Observed(self, observer(name, self._use.calls or once)),
             kind="tool",
             model=name,
             counted=self._counted,
             usable=self._is_usable,
         )
+
+    @property
+    def outcome(self) -> Any:
+        """What the tool gave, or the error that it raised, once it was really used."""
+        return self._error if self._error is not None else self._given[0]
 
     @contextlib.contextmanager
     def being_made(self) -> Iterator[None]:

@@ -10,6 +10,7 @@ from runner.testing.store_driver import NOTHING_SERVED as NONE
 from runner.testing.store_driver import StoreDriver, plan_of, seen
 
 DIAMOND = plan_of("a", "b: a", "c: a", "d: b c")
+WITHIN = ",llm_call_started,llm_call_completed,"
 GROWS = Plan("a flow", (PlannedTask("a"), PlannedTask("b")), grows={"name": "F", "methods": []})
 
 
@@ -89,6 +90,68 @@ class BranchConformance:
         assert again["a"].job.branch == "side"
         assert again["a"].recorded == {"s#1": '"paid"'}
         driver.task(claims["a"]).record_step("s#2", "1", replayed=NONE)  # each holds its own
+
+    def test_a_fork_from_within_a_task_begins_from_what_was_recorded_by_then(self, driver: StoreDriver) -> None:
+        driver.submit(plan_of("a"), checkpoint_on=WITHIN)
+        claim = driver.take("a")["a"]
+        task = driver.task(claim)
+        for step in (1, 2):
+            task.record_step(f"s#{step}", str(step), replayed=NONE)
+            task.append_event("llm_call_completed", "a", trigger="llm_call_completed")
+        task.record_step("s#3", "3", replayed=NONE)
+        one, two = driver.runs.checkpoints("r-1", "main")
+        for what in ("in flight", "done"):
+            assert driver.fork("r-1", f"one {what}", {}, one.id) == "forked"
+            assert driver.take("a")["a"].recorded == {"s#1": "1"}
+            assert driver.fork("r-1", f"two {what}", {}, two.id) == "forked"
+            assert driver.take("a")["a"].recorded == {"s#1": "1", "s#2": "2"}
+            if what == "in flight":
+                assert driver.fork("r-1", "head", {}) == "forked"
+                assert driver.take("a")["a"].recorded == {"s#1": "1", "s#2": "2", "s#3": "3"}
+                driver.commit(claim)
+        assert driver.texts("r-1") == {"a": "a()"}
+        assert driver.texts("r-1", "two done") == {}
+
+    def test_a_fork_of_a_fork_begins_from_what_both_recorded_by_then(self, driver: StoreDriver) -> None:
+        driver.submit(plan_of("a"), checkpoint_on=WITHIN)
+        branch, where = "main", None
+        for step in (1, 2, 3):
+            claim = driver.take("a")["a"]
+            assert len(claim.recorded) == step - 1
+            task = driver.task(claim)
+            for name in (f"s#{step}", f"after#{step}"):
+                task.record_step(name, str(step), replayed=NONE)
+                task.append_event("llm_call_completed", "a", trigger="llm_call_completed")
+            driver.commit(claim)
+            where = driver.runs.checkpoints("r-1", branch)[0].id
+            branch = f"fork {step}"
+            assert driver.fork("r-1", branch, {}, where) == "forked"
+        assert driver.take("a")["a"].recorded == {"s#1": "1", "s#2": "2", "s#3": "3"}
+
+    def test_a_checkpoint_of_a_later_attempt_has_what_was_recorded_before(self, driver: StoreDriver) -> None:
+        driver.submit(plan_of("a"), checkpoint_on=WITHIN)
+        first = driver.task(driver.take("a")["a"])
+        first.record_step("s#1", "1", replayed=NONE)
+        first.release(replayed=NONE)
+        task = driver.task(driver.take("a")["a"])
+        task.append_event("llm_call_started", "a", trigger="llm_call_started")
+        (at,) = driver.runs.checkpoints("r-1", "main")
+        task.record_step("s#2", "2", replayed=NONE)
+        task.append_event("llm_call_completed", "a", trigger="llm_call_completed")
+        assert driver.fork("r-1", "side", {}, at.id) == "forked"
+        assert driver.take("a")["a"].recorded == {"s#1": "1"}
+
+    def test_a_resume_from_within_a_task_begins_from_what_was_recorded_by_then(self, driver: StoreDriver) -> None:
+        driver.submit(plan_of("a"), checkpoint_on=WITHIN)
+        claim = driver.take("a")["a"]
+        task = driver.task(claim)
+        for step in (1, 2):
+            task.record_step(f"s#{step}", str(step), replayed=NONE)
+            task.append_event("llm_call_completed", "a", trigger="llm_call_completed")
+        driver.commit(claim)
+        first = driver.runs.checkpoints("r-1", "main")[0]
+        assert driver.resume("r-1", "again", start=first) == "resumed"
+        assert driver.take("a")["a"].recorded == {"s#1": "1"}
 
     # -- plans that grow
 

@@ -2,7 +2,7 @@
 --
 -- KEYS home run branch task journal
 -- ARGV name:text key:text token:int worker:text replayed:entries? step:text question:text stamp:text
--- USES now queued emit refuse send goes_on close account release checkpoint wait intact
+-- USES now queued emit refuse send goes_on close account release journals checkpoint wait intact
 --
 -- step: where in the journal the answer belongs; what stands there is no answer. question: JSON, for whoever answers.
 -- Returns {"asked", the branch's status} or {"refused"}.

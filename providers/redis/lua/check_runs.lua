@@ -3,7 +3,7 @@
 --
 -- KEYS home runs active queued due workers
 -- ARGV first:int many:int stamp:text
--- USES now queued emit send goes_on close account release checkpoint lifetime finish failed intact
+-- USES now queued emit send goes_on close account release journals checkpoint lifetime finish failed intact
 --
 -- first: how many of the active runs to pass over. many: how many to look at; more where all would take over ten minutes.
 -- A run that is gone is forgotten. A branch fails that is gone itself, or has a task whose record is, or none in flight at all.

@@ -2,7 +2,7 @@
 --
 -- KEYS home run branch task journal outputs
 -- ARGV name:text key:text token:int worker:text output:text log_entry:text replayed:entries? next:tasks expansion:expansion? stamp:text process:text queue:text nonce:text recorded:int
--- USES now queued emit refuse send unlock close account checkpoint lifetime finish wait expand intact take waiting
+-- USES now queued emit refuse send unlock close account journals checkpoint lifetime finish wait expand intact take waiting
 --
 -- output: the record as JSON without its opening brace. log_entry: the task and what it used, as the rest of a JSON list that
 -- begins with its sequence. next: JSON list of {task, needs, context, timeout, pool} that wait
@@ -25,7 +25,7 @@ if done then
   return refuse(run, name, key, token, "commit")
 end
 local t = redis.call("HMGET", task, "token", "scope", "started", "prompt_tokens", "completion_tokens", "begun", "attempt",
-                     "began", "claims", "reserved", "open")
+                     "began", "claims", "reserved", "open", "numbered")
 if t[1] ~= token then return refuse(run, name, key, token, "commit") end
 if expansion and (redis.call("HGET", shared_key(branch), "version") or "") ~= expansion.version then return {"changed"} end
 if recorded ~= "0" then
@@ -58,6 +58,7 @@ redis.call("LLEN", commit_log_key(branch))
 local alone = redis.call("SCARD", open_key(branch)) == 1
 redis.call("HLEN", claims_key(home, worker))
 intact_checkpoints(branch, r[13])
+local kept = t[12] and redis.call("ZCARD", journals_key(branch)) and redis.call("ZCARD", checkpoints_key(branch)) > 0
 if replayed or (t[6] and t[6] ~= "") then redis.call("HLEN", ledger_key(run)) end
 if b[1] ~= "running" then
   intact_ends(home, run, math.huge)
@@ -96,7 +97,9 @@ if t[11] then
   close_open(run, name, task)
   r[19] = redis.call("HGET", run, "events")
 end
-redis.call("DEL", task, journal)
+redis.call("DEL", task, kept and task or journal)
+if kept then keep_journal(branch, key, seq, r[21]) end
+if t[12] and not kept then redis.call("DEL", steps_key(branch, key)) end
 if redis.call("SREM", open_key(branch), key) == 0 then known.done = nil end
 redis.call("HDEL", claims_key(home, worker), id .. "|" .. name .. "|" .. key)
 account(run, name, key, "replayed", replayed)
@@ -111,7 +114,7 @@ r[19] = told + (expansion and #expansion.notes or 0)
 if unlocked > 0 then redis.call("HINCRBY", run, "tasks", unlocked) end
 local fields = {"seq", seq, "left", left}
 if asked_for(r[13], "task_completed") then
-  local head = put_checkpoint(id, name, branch, r[15], seq, b[9] or b[10] or "", "task_completed", key, stamp, at)
+  local head = put_checkpoint(id, name, branch, r[13], r[15], seq, b[9] or b[10] or "", "task_completed", key, stamp, at)
   fields[5], fields[6] = "head", head
 end
 if ends and not asked_for(r[13], "crew_kickoff_completed") then  -- whose checkpoint reads the branch

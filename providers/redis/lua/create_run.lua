@@ -2,7 +2,7 @@
 --
 -- KEYS home run bundle
 -- ARGV run_id:text fields:run_fields plan:text ready:tasks tasks_left:int stamp:text
--- USES now queued emit send unlock checkpoint intact create
+-- USES now queued emit send unlock journals checkpoint intact create
 --
 -- fields: JSON object of the run's own fields. ready: JSON list of {task, context, timeout, pool} to run first.
 -- Returns "created", "exists" or "no bundle".

@@ -2,7 +2,7 @@
 --
 -- KEYS home bundle
 -- ARGV batch:text runs:new_runs fields:run_fields plan:text ready:tasks tasks_left:int stamp:text
--- USES now queued emit send unlock checkpoint intact create
+-- USES now queued emit send unlock journals checkpoint intact create
 --
 -- runs: JSON list of {id, number, inputs, beginning?}; the number is its place in the batch. Otherwise as for create_run.lua.
 -- Returns {"no bundle"}, or for each run "created", "exists" or, where another one has its id, "taken".

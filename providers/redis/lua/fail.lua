@@ -2,7 +2,7 @@
 --
 -- KEYS home run branch task
 -- ARGV name:text key:text token:int worker:text replayed:entries? reason:text trace:text stamp:text
--- USES now queued emit refuse send goes_on close account release checkpoint lifetime finish failed intact
+-- USES now queued emit refuse send goes_on close account release journals checkpoint lifetime finish failed intact
 --
 -- trace: where it was raised.
 -- Returns {"failed", the event's sequence, that of the branch's failure or 0} or {"refused"}.

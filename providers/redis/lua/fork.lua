@@ -2,15 +2,16 @@
 -- what was committed up to there stays where it is, but for the outputs that were edited.
 --
 -- KEYS home run branch bundle
--- ARGV name:text fields:fields parent:text expected_plan:text edits:pairs_of_texts ready:tasks kept:texts tasks_left:int stamp:text
--- USES now queued emit send unlock checkpoint lifetime begin finish intact goes_on take_along
+-- ARGV name:text fields:fields parent:text expected_plan:text edits:pairs_of_texts ready:tasks kept:texts upto:int? tasks_left:int stamp:text
+-- USES now queued emit send unlock journals checkpoint lifetime begin finish intact goes_on take_along carry
 --
 -- fields: JSON object of the branch's own fields: where it left parent, what it is to do, what was edited, in order, and
 -- inputs that differ. edits: JSON list of {task, its output as JSON without the opening brace}, in the same order.
 -- ready: JSON list of {task, context, timeout}; kept: JSON list of those of them that work on the same as on parent: where
--- they are in flight there, the steps recorded so far come along and are not paid again. All that was computed from the plan with the digest expected_plan.
+-- they are in flight there, the steps recorded so far come along and are not paid again. upto: the sequence of the checkpoint
+-- that was named, if one was: then it is those that were recorded by then, also of a task that is done meanwhile. All that was computed from the plan with the digest expected_plan.
 -- Returns "forked", "gone", "changed" (the code did: read again), "taken" (the name) or "no bundle".
-local r = redis.call("HMGET", run, "plan", "bundle")
+local r = redis.call("HMGET", run, "plan", "bundle", "keep")
 if not r[1] or redis.call("EXISTS", branch_key(run, parent)) == 0 then return "gone" end
 if r[1] ~= expected_plan then return "changed" end
 if redis.call("EXISTS", branch) == 1 then return "taken" end
@@ -20,6 +21,8 @@ intact_run(home, run, name)
 intact_ends(home, run, 0)
 intact_branch(branch)
 intact_tasks(branch, ready)
+local recorded = {}
+for _, task in ipairs(kept) do recorded[task] = recorded_by(branch_key(run, parent), branch, task, upto) end
 take_along(home, run, at)
 local flat = {"parent", parent, "left", tasks_left, "created_at", at}
 for field, value in pairs(fields) do flat[#flat + 1] = field; flat[#flat + 1] = value end
@@ -36,7 +39,7 @@ local scope = emit(run, "crew_kickoff_started", "branch", name)
 redis.call("HSET", branch, "scope", scope)
 checkpoint(run, name, branch, "crew_kickoff_started", "", stamp, at)
 for _, task in ipairs(kept) do
-  redis.call("COPY", journal_key(branch_key(run, parent), task), journal_key(branch, task))
+  carry(branch_key(run, parent), branch, task, recorded[task], r[3])
 end
 for _, job in ipairs(ready) do unlock(home, run, name, branch, job, at) end
 if tasks_left == "0" then

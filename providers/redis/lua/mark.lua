@@ -2,7 +2,7 @@
 --
 -- KEYS run branch
 -- ARGV name:text key:text trigger:text stamp:text
--- USES now queued goes_on checkpoint intact
+-- USES now queued goes_on journals checkpoint intact
 --
 -- Returns 1, or 0 where the branch does not run.
 if not goes_on(run, name) then return 0 end

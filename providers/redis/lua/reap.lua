@@ -3,7 +3,7 @@
 --
 -- KEYS home workers worker claims
 -- ARGV id:text process:text about:text lapsed:int reason:text out:said dead:text max_attempts:int max_handovers:int stamp:text some:texts at_once:int
--- USES now queued emit send goes_on close account release checkpoint lifetime finish failed intact hand_over
+-- USES now queued emit send goes_on close account release journals checkpoint lifetime finish failed intact hand_over
 --
 -- process: "" for the whole worker. about: "" or what the worker said of itself when it was judged gone; if it has
 -- registered again since, nothing is done. lapsed: "1" to do it only if the lease has lapsed. out: JSON, by

@@ -3,7 +3,7 @@
 --
 -- KEYS home run branch bundle
 -- ARGV name:text fields:fields plan:text parent:text parent_seq:int start:text expected_status:text expected_seq:int expected_plan:text expected_branches:int? rerun_masks:map ready:tasks waits:waits tasks_left:int stamp:text
--- USES now queued emit send goes_on close account release recall checkpoint wait lifetime begin intact take_along
+-- USES now queued emit send goes_on close account release recall journals checkpoint wait lifetime begin intact take_along carry
 --
 -- name: the branch. parent: "" to continue as it is, else the branch that the new one leaves at parent_seq.
 -- fields: JSON object of fields of the run to set. plan: "" or the new one. ready: JSON list of {task, context, timeout, pool}.
@@ -12,7 +12,7 @@
 -- expected_plan and, for a new plan, expected_branches: their number.
 -- Returns "resumed", "changed" (read again), "busy" (new code, while a branch runs on the old), "no bundle" or "taken"
 -- (the branch name).
-local r = redis.call("HMGET", run, "status", "id", "plan", "bundle", "live")
+local r = redis.call("HMGET", run, "status", "id", "plan", "bundle", "live", "keep")
 local b = redis.call("HMGET", branch, "status", "seq")
 if r[3] ~= expected_plan then return "changed" end
 if parent == "" and (b[1] == "running" or b[1] == "waiting" or b[1] ~= expected_status or b[2] ~= expected_seq) then return "changed" end
@@ -29,6 +29,10 @@ intact_ends(home, run, plan ~= "" and math.huge or 0)
 intact_branch(branch)
 intact_tasks(branch, ready)
 local at = now()
+local recorded = {}
+for _, job in ipairs(parent ~= "" and ready or {}) do
+  recorded[job.task] = recorded_by(branch_key(run, parent), branch, job.task, parent_seq)
+end
 take_along(home, run, at)
 local flat = {}
 if r[1] ~= "running" then flat = {"branch", name} end
@@ -64,8 +68,7 @@ local asked, goes_on_with = 0, {}
 for _, job in ipairs(ready) do
   local record, before = task_key(branch, job.task), task_key(branch_key(run, parent ~= "" and parent or name), job.task)
   local was = redis.call("HMGET", before, "state", "failed")
-  -- What a task in flight on the branch that was left has recorded is not paid again.
-  if parent ~= "" then redis.call("COPY", journal_key(branch_key(run, parent), job.task), journal_key(branch, job.task)) end
+  if parent ~= "" then carry(branch_key(run, parent), branch, job.task, recorded[job.task], r[6]) end
   -- A task that never stopped running while its branch was over keeps its claim; one that asked waits for the answer.
   local state = redis.call("HGET", record, "state")
   goes_on_with[job.task] = true

@@ -41,6 +41,7 @@ class AgentAdapter(Adapter):
 
     def perform(self, crew: Any, work: Work) -> str:
         """Run the agent."""
+        work.journal.tool_observer = work.watch
         return NATIVE.perform(self._crew(crew), work)
 
     def input_kinds(self, crew: Any) -> dict[str, str]:

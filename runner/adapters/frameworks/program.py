@@ -45,6 +45,7 @@ class ProgramAdapter(Adapter):
     def perform(self, crew: Program, work: Work) -> str:
         """Do all of it. Its output is what it returns; of one that returns nothing, what it printed."""
         work.uses.input(EVERYTHING)
+        work.journal.tool_observer = work.watch
         assert crew.do is not None
         printed = terminal.attach()
         try:

@@ -1,6 +1,7 @@
 """What must hold after every operation: Redis agrees with memory, keeps the laws, makes only listed moves."""
 
 import json
+import math
 from typing import Any
 
 from runner.core.jobs import ref
@@ -16,7 +17,7 @@ from runner.providers.redis import keys
 from runner.providers.redis.records import event_record
 from runner.providers.redis.stream import fields_of
 
-from .observed import ObservedBranch, ObservedRun, World
+from .observed import ObservedBranch, ObservedRun, World, describe
 
 #: Keys that may stand without a lifetime. Those of runs and bundles may only while a run goes on.
 INDEXES = {
@@ -94,6 +95,7 @@ def _branch_agrees(seen: ObservedBranch, run: Run, name: str, expected: Branch) 
     for key, task in expected.tasks.items():
         _task_agrees(seen.tasks[key], task)
     assert seen.journals == {key: journal for key, journal in expected.journals.items() if journal}
+    assert seen.steps == expected.steps
     assert [(id, int(seq)) for id, seq in seen.checkpoints] == [(one.id, one.seq) for one in expected.checkpoints]
     for one in expected.checkpoints:
         seq, at, parent, trigger, task = seen.lineage[one.id]
@@ -176,7 +178,8 @@ class Laws:
             if live:
                 running.add(id)
             for key, ttl in run.lifetimes.items():
-                assert (ttl < 0) if live else (0 < ttl <= int(run.fields["keep"])), (key, ttl, lines)
+                lasts = live and not self._expires_by_itself(run, key)
+                assert (ttl < 0) if lasts else (0 < ttl <= int(run.fields["keep"])), (key, ttl, lines)
             for name, branch in run.branches.items():
                 self._branch(run, name, branch, lines[name] in LIVE)
                 self._checkpoints(id, run, name, branch)
@@ -194,6 +197,12 @@ class Laws:
             elif "run_id" not in entry.parts:
                 assert entry.ttl > 0 or entry.name in INDEXES, f"{key} stays for ever"
 
+    def _expires_by_itself(self, run: ObservedRun, key: str) -> bool:
+        """Whether a key is one of those that are kept for what was done, as long as that."""
+        name, parts = describe(key)
+        kept = name == "journal_key" and parts["task"] in run.branches[parts["branch"]].kept
+        return kept or name in ("steps_key", "journals_key")
+
     def _branch(self, run: ObservedRun, name: str, branch: ObservedBranch, goes_on: bool) -> None:
         assert run.plan is not None
         done = run.committed(name).keys()
@@ -206,7 +215,11 @@ class Laws:
         else:
             assert branch.open <= ready
             assert {task["state"] for task in branch.tasks.values()} <= {"held", "failed", "running", "asked"}
-        assert branch.journals.keys() <= branch.open, "a journal goes with its task"
+        assert branch.journals.keys() <= branch.open | branch.kept.keys(), "a journal goes with its task"
+        oldest = branch.checkpoints[0][1] if branch.checkpoints else math.inf
+        for task, seq in branch.kept.items():
+            assert seq == branch.outputs[task]["seq"] > oldest, "unless a checkpoint before its end needs it"
+        assert branch.steps.keys() <= branch.journals.keys()
         seqs = [output["seq"] for output in branch.outputs.values()]
         assert len(set(seqs)) == len(seqs)
         edited = json.loads(branch.fields.get("edits", "[]"))

@@ -54,6 +54,8 @@ class ObservedBranch:
     lineage: dict[str, tuple[str, ...]] = field(default_factory=dict)
     tasks: dict[str, dict[str, str]] = field(default_factory=dict)
     journals: dict[str, dict[str, str]] = field(default_factory=dict)
+    steps: dict[str, dict[str, int]] = field(default_factory=dict)
+    kept: dict[str, int] = field(default_factory=dict)
     shared: dict[str, str] = field(default_factory=dict)
 
 
@@ -191,6 +193,10 @@ def _file(run: ObservedRun, key: str, entry: Entry) -> None:
             branch.tasks[entry.parts["task"]] = entry.value
         case "journal_key", ObservedBranch():
             branch.journals[entry.parts["task"]] = entry.value
+        case "steps_key", ObservedBranch():
+            branch.steps[entry.parts["task"]] = {step: int(seq) for step, seq in entry.value.items()}
+        case "journals_key", ObservedBranch():
+            branch.kept = {task: int(seq) for task, seq in entry.value.items()}
         case _:
             raise AssertionError(f"{key} is filed nowhere")
 

@@ -141,6 +141,34 @@ def test_parents_name_what_was_before_even_where_that_is_pruned(driver: Driver) 
     assert len(set(chain)) == 20
 
 
+def test_a_finished_task_leaves_its_journal_for_as_long_as_a_checkpoint_points_into_it(driver: Driver) -> None:
+    def journals(run: str) -> set[str]:
+        keys = (key.partition(":branch:main:")[2] for key in everything(driver, of=f"runner:{{p0}}:run:{run}:"))
+        return {key for key in keys if key.startswith(("journal", "steps"))}
+
+    within = ",llm_call_completed,task_completed,"
+    plan = plan_of("a", "b: a", "c: b")
+    for run, triggers, trigger, left in (
+        ("r-1", within, "llm_call_completed", {"journals", "journal:b", "steps:b", "journal:c", "steps:c"}),
+        ("r-2", ",task_completed,", "", set()),
+        ("r-3", within, "", set()),  # where nothing was written within a task
+    ):
+        driver.submit(plan, run, checkpoint_on=triggers, max_checkpoints="4")
+        for key in "abc":
+            claim = driver.take(key)[key]
+            task = driver.task(claim)
+            task.record_step("s#1", "1", replayed=0)
+            task.append_event("llm_call_completed", key, trigger=trigger)
+            driver.commit(claim)
+        assert journals(run) == left
+    assert all(driver.redis.pttl(key) > 0 for key in driver.redis.keys("*:run:r-1:*:journal*"))
+    # By hand, or by those of later tasks: none is left over
+    assert driver.runs.prune("r-1", "main", 2) == 2
+    assert journals("r-1") == {"journals", "journal:c", "steps:c"}
+    driver.runs.prune("r-1", "main", 0)
+    assert journals("r-1") == set()
+
+
 @pytest.mark.parametrize("keep", [0, 1, 7, 12, 99])
 def test_pruning_by_hand_keeps_exactly_the_newest_of_its_branch_and_takes_nothing_that_is_needed(
     driver: Driver, keep: int

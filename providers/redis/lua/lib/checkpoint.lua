@@ -4,8 +4,8 @@
 local function asked_for(on, trigger)
   return on and (string.find(on, ",*,", 1, true) or string.find(on, "," .. trigger .. ",", 1, true))
 end
--- Write one. max_checkpoints: the run's, 0 for all. Returns its id: the branch's head from now on.
-local function put_checkpoint(id, name, branch, max_checkpoints, seq, parent, trigger, task, stamp, at)
+-- Write one. on, max_checkpoints: the run's, 0 for all. Returns its id: the branch's head from now on.
+local function put_checkpoint(id, name, branch, on, max_checkpoints, seq, parent, trigger, task, stamp, at)
   local checkpoint_id = stamp .. "_" .. string.sub(redis.sha1hex(id .. "|" .. name .. "|" .. seq), 1, 8)
   local by = trigger == "task_completed" and "" or trigger
   redis.call("ZADD", checkpoints_key(branch), seq, checkpoint_id)
@@ -15,16 +15,18 @@ local function put_checkpoint(id, name, branch, max_checkpoints, seq, parent, tr
     local oldest = redis.call("ZRANGE", checkpoints_key(branch), 0, excess - 1)
     redis.call("ZREMRANGEBYRANK", checkpoints_key(branch), 0, excess - 1)
     for _, old in ipairs(oldest) do redis.call("HDEL", lineage_key(branch), old) end
+    if within_tasks(on) then drop_journals(branch) end
   end
   return checkpoint_id
 end
--- Both, where the caller has read neither the run nor the branch.
+-- Both, where the caller has read neither the run nor the branch. Returns its sequence, if it was written.
 local function checkpoint(run, name, branch, trigger, task, stamp, at)
   local r = redis.call("HMGET", run, "checkpoint_on", "max_checkpoints", "id")
   if not asked_for(r[1], trigger) then return end
   local b = redis.call("HMGET", branch, "seq", "head", "from")
   -- Every checkpoint has a sequence of its own, so that two at one commit have an order.
   local seq = string.format("%.0f", (b[1] or 0) + (trigger == "task_completed" and 0 or 1))
-  local head = put_checkpoint(r[3], name, branch, r[2], seq, b[2] or b[3] or "", trigger, task, stamp, at)
+  local head = put_checkpoint(r[3], name, branch, r[1], r[2], seq, b[2] or b[3] or "", trigger, task, stamp, at)
   redis.call("HSET", branch, "seq", seq, "head", head)
+  return seq
 end

@@ -3,7 +3,7 @@
 --
 -- What is read of a run, of a branch, and of a task's record.
 local RUN = {"id", "bundle", "module", "attr", "adapter", "inputs", "plan", "crew", "standin", "token", "created_at", "protocol",
-             "checkpoint_on", "environment", "max_checkpoints", "queue", "direct", "envelope", "events", "batch"}
+             "checkpoint_on", "environment", "max_checkpoints", "queue", "direct", "envelope", "events", "batch", "keep"}
 local BRANCH = {"status", "todo", "inputs", "begun", "opener", "scope", "seq", "left", "head", "from", "asked"}
 local TASK = {"state", "attempt", "context", "timeout", "failures", "nonce", "token", "scope", "started", "claimed", "open",
               "failed", "claims"}
