@@ -23,9 +23,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from matrix_account import Seen, wrong
 from matrix_agents import ROWS as AGENTS
 from matrix_clients import CLIENTS
 from matrix_mcp import SERVED
+from matrix_page import note
 from matrix_rpc import RPC, RPC_CLIENTS
 
 from runner.bundles.uv_build import uv
@@ -67,6 +69,9 @@ fault_points.reached = die
 """
 """Kills a process at each call and each use that it has recorded just now."""
 WORKER = "--concurrency", "1", "--pool", "prefork"
+ALIKE = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+"""How each program is run, alone and killed: without asking the network for what a model costs."""
+WITHIN = 900  #: seconds for a program alone, and for its run with all kills
 ONE_BY_ONE, SIDE_BY_SIDE = (1, 1, 1, 1, 1), (3, 2)
 
 
@@ -79,29 +84,33 @@ def main() -> int:
     parser.add_argument(
         "--elsewhere", action="store_true", help="kill the worker of a call in flight: another takes over"
     )
+    parser.add_argument(
+        "--cold", action="store_true", help="each process imports the framework itself, after a kill too"
+    )
+    parser.add_argument("--note", action="store_true", help="write what is exact down in matrix.jsonl, for the docs")
     parser.add_argument("--alone", action="store_true", help="only what each gives alone")
     parser.add_argument("--inside", choices=sorted(ROWS), help=argparse.SUPPRESS)
     options = parser.parse_args()
     batches = SIDE_BY_SIDE if options.side_by_side else ONE_BY_ONE
     if options.inside:
-        how = {"only_alone": options.alone, "midway": options.midway, "elsewhere": options.elsewhere}
-        print(json.dumps(killed(options.inside, batches, **how)))
+        how = {name: getattr(options, name) for name in ("midway", "elsewhere", "cold")}
+        print(json.dumps(killed(options.inside, batches, only_alone=options.alone, **how)))
         return 0
     more = [
         f"--{name.replace('_', '-')}"
-        for name in ("side_by_side", "midway", "elsewhere", "alone")
+        for name in ("side_by_side", "midway", "elsewhere", "cold", "alone")
         if getattr(options, name)
     ]
     names = [name for name in ROWS if not options.only or name.startswith(tuple(options.only))]
     with tempfile.TemporaryDirectory() as made:
-        return table(names, options.keep or Path(made), more)
+        return table(names, options.keep or Path(made), more, noted=options.note)
 
 
-def table(names: list[str], folder: Path, more: list[str]) -> int:
+def table(names: list[str], folder: Path, more: list[str], *, noted: bool) -> int:
     """One row for each; 1 if something was lost or done too often."""
     print("| what | version | kills | result | requests | calls / needed + in doubt | uses / needed + in doubt |")
     print("|---|---|---|---|---|---|---|", flush=True)
-    wrong = 0
+    failed = 0
     for name in names:
         python = environment(folder / ROWS[name].place, PLACES[ROWS[name].place])
         done = subprocess.run(
@@ -109,16 +118,18 @@ def table(names: list[str], folder: Path, more: list[str]) -> int:
         )
         if done.returncode:
             print(f"| {name} | | | {(done.stderr.strip().splitlines() or [''])[-1][:300]} | | |", flush=True)
-            wrong += 1
+            failed += 1
             continue
         row = json.loads(done.stdout.splitlines()[-1])
-        wrong += bool(row["wrong"])
+        failed += bool(row["wrong"])
         calls, uses = (f"{made} / {paid} + {doubt}" for made, paid, doubt in (row["calls"], row["uses"]))
         said = ["same" if row[one] else "OTHER" for one in ("same", "bytes")]
         print(f"| {name} | {row['version']} | {row['kills']} | {' | '.join(said)} | {calls} | {uses} |", flush=True)
         if row["wrong"]:
             print(f"{row['wrong']}\n", file=sys.stderr, flush=True)
-    return int(wrong > 0)
+        elif noted and not more:
+            note(name, row, ROWS)
+    return int(failed > 0)
 
 
 def environment(folder: Path, packages: list[str]) -> Path:
@@ -126,7 +137,8 @@ def environment(folder: Path, packages: list[str]) -> Path:
     python = folder / "bin" / "python"
     if not (folder / "made").exists():
         subprocess.run([uv(), "venv", "-q", "--clear", "--python", sys.executable, folder], check=True)
-        subprocess.run([uv(), "pip", "install", "-q", "--python", python, "-e", REPOSITORY, *packages], check=True)
+        install = [uv(), "pip", "install", "-q", "--compile-bytecode", "--python", python, "-e", REPOSITORY, *packages]
+        subprocess.run(install, check=True)
         (folder / "made").touch()
     return python
 
@@ -144,25 +156,43 @@ def written(folder: Path, row: Any, root: str, *, kills: bool) -> Path:
     return file
 
 
-def ready(folder: Path, file: Path) -> dict[str, str]:
-    """The environment of a worker that has imported what the file does, so that its processes begin at once."""
+def printed(file: Path) -> str:
+    """What it prints when Python alone runs it."""
+    environment = {**os.environ, **ALIKE}
+    ran = subprocess.run(
+        [sys.executable, file], capture_output=True, text=True, check=False, timeout=WITHIN, env=environment
+    )
+    if ran.returncode:
+        raise SystemExit(f"alone it fails: {ran.stderr[-2000:]}")
+    return ran.stdout.rstrip("\n")
+
+
+def ready(folder: Path, file: Path, *, cold: bool) -> dict[str, str]:
+    """The environment of a worker that has imported what the file does, so that its processes begin at once: unless
+    ``cold``."""
     imports = [one for one in ast.parse(file.read_text()).body if isinstance(one, ast.Import | ast.ImportFrom)]
-    lines = ["import sys", 'if "worker" in sys.orig_argv:  # of which the processes are forks']
-    lines += [f"    {ast.unparse(one)}" for one in imports if getattr(one, "module", "") != "runner"]
+    lines = ["import sys", 'if "worker" in sys.orig_argv:  # of which the processes are forks', "    pass"]
+    lines += [f"    {ast.unparse(one)}" for one in imports if not cold and getattr(one, "module", "") != "runner"]
     (folder / "sitecustomize.py").write_text(
         "\n".join(lines) + DIES.replace("@DEATHS@", repr(str(file.parent / "deaths")))
     )
     path = f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    return {"PYTHONPATH": path, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    return {"PYTHONPATH": path, **ALIKE}
 
 
 def killed(
-    name: str, batches: tuple[int, ...], *, only_alone: bool = False, midway: bool = False, elsewhere: bool = False
+    name: str,
+    batches: tuple[int, ...],
+    *,
+    only_alone: bool = False,
+    midway: bool = False,
+    elsewhere: bool = False,
+    cold: bool = False,
 ) -> dict[str, Any]:
     """What came of one row: alone, and with a kill at each call and each use."""
     from importlib.metadata import version
 
-    from matrix_models import Models
+    from matrix_models import Came, Models
     from matrix_rpc import RpcModels
 
     from runner.client import Client
@@ -172,21 +202,18 @@ def killed(
     server_of = RpcModels if name in RPC else Models
     with tempfile.TemporaryDirectory() as made, server_of(batches, row.last) as models:
         file = written(Path(made) / "alone", row, models.root, kills=False)
-        ran = subprocess.run([sys.executable, file], capture_output=True, text=True, check=False, timeout=300)
-        if ran.returncode:
-            raise SystemExit(f"alone it fails: {ran.stderr[-2000:]}")
-        alone, needed = ran.stdout.rstrip("\n"), models.forget()
-        used = (file.parent / "trace").read_text().split()
-        if only_alone or len(used) != sum(batches) or needed.total() != len(batches) + 1:
-            raise SystemExit(f"alone: {needed.total()} calls, {len(used)} uses, {alone[-500:]!r}")
+        alone, needed = printed(file), models.forget()
+        used = Counter((file.parent / "trace").read_text().split())
+        if only_alone or used.total() != sum(batches) or needed.total() != len(batches) + 1:
+            raise SystemExit(f"alone: {needed.total()} calls, {used.total()} uses, {alone[-500:]!r}")
         file = written(Path(made) / "killed", row, models.root, kills=True)
-        kills: Counter[str] = Counter()
+        hit = Counter[bytes]()
         lock, done = threading.Lock(), threading.Event()
 
-        def kill(why: str) -> None:
+        def kill(came: Came, whole: bool) -> None:
             with lock:
-                kills[why] += 1
-                if elsewhere and why == "in flight":
+                hit[came.request] += 1
+                if whole:
                     return fleet.workers[-1].kill_group()
                 for child in fleet.workers[-1].children():
                     os.kill(child, signal.SIGKILL)
@@ -199,44 +226,46 @@ def killed(
                     pass
 
         with RedisServer() as server, Fleet(server.url, starts_within=300) as fleet:
-            about = ready(Path(made), file)
+            about = ready(Path(made), file, cold=cold)
             starting = threading.Thread(target=start)
             starting.start()
-            models.asked = lambda count: kill("in flight") if count == 0 else None
-            models.midway = lambda count: kill("midway") if midway and count == 1 else None
+            models.asked = lambda came: kill(came, elsewhere) if came.before == 0 else None
+            models.midway = lambda came: kill(came, False) if midway and came.before == 1 else None
             try:
                 result = (
                     Client(server.url)
                     .submit(f"{file}:main()" if name in CLIENTS or name in RPC_CLIENTS else file, {})
-                    .wait(600)
+                    .wait(WITHIN)
                 )
             finally:
                 done.set()
                 starting.join()
-        asked, trace = models.forget(), Counter((file.parent / "trace").read_text().split())
-        kills["use"] = len([*file.parent.glob("trace.*")])
-        kills["recorded"] = len((file.parent / "deaths").read_text().split())
-        ledger = result.ledger
-        # The last answer of some is a tool of its own.
-        row_uses = [trace.total(), ledger["tools"]["paid"] - bool(row.last), ledger["tools"]["in_doubt"]]
+        seen = Seen(
+            models.forget(),
+            Counter((file.parent / "trace").read_text().split()),
+            hit,
+            Counter(one.suffix[1:] for one in file.parent.glob("trace.*")),
+            len((file.parent / "deaths").read_text().split()),
+        )
+        how = {"moments": 1 + midway, "ends": int(bool(row.last)), "one_by_one": batches == ONE_BY_ONE}
+        problems = wrong(Seen(needed, used), seen, result.ledger, **how)
+        same = list(result.outputs.values()) == [alone]
         found: dict[str, Any] = {
             "version": version(row.package),
-            "kills": kills.total(),
-            "same": list(result.outputs.values()) == [alone],
-            "bytes": set(asked) == set(needed) and all(asked[one] >= needed[one] for one in needed),
-            "calls": [asked.total(), ledger["paid"], ledger["in_doubt"]],
-            "uses": row_uses,
+            "kills": seen.kills,
+            "same": same,
+            "bytes": set(seen.asked) == set(needed),
+            "calls": [seen.asked.total(), needed.total(), result.ledger["in_doubt"]],
+            "uses": [seen.used.total(), used.total(), result.ledger["tools"]["in_doubt"]],
             "wrong": "",
         }
-        if not (found["same"] and found["bytes"]) or any(
-            made != paid + doubt or paid != due
-            for (made, paid, doubt), due in ((found["calls"], needed.total()), (row_uses, len(used)))
-        ):
+        if problems or not same:
             found["wrong"] = json.dumps(
                 {
-                    "alone": alone, "run": result.outputs, "error": result.error, "ledger": str(ledger), "kills": kills,
-                    "trace": trace, "new requests": [one.decode()[:3000] for one in set(asked) - set(needed)],
-                    "first": [one.decode()[:3000] for one in [*needed][:3]],
+                    "wrong": problems, "alone": alone, "run": result.outputs, "error": result.error,
+                    "ledger": str(result.ledger), "recoveries": result.recoveries, "uses": seen.used,
+                    "new requests": [one.decode(errors="replace")[:3000] for one in set(seen.asked) - set(needed)],
+                    "first": [one.decode(errors="replace")[:3000] for one in [*needed][:3]],
                 },
                 indent=1,
             )  # fmt: skip

@@ -7,12 +7,13 @@ import contextlib
 import json
 import re
 import struct
+import sys
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from runner.modelserver import protocols
 from runner.modelserver.answers import Answer, Call
@@ -42,33 +43,65 @@ MADE_UP = re.compile(rb'"(?:pyd_ai_[0-9a-f]{32}|tooluse_[\w-]{22})"')
 """The ids of pydantic-ai and Strands for uses of tools that Google's answers give none."""
 
 
+VOLATILE = {"date", "x-amz-date", "amz-sdk-invocation-id", "x-ms-client-request-id", "x-client-request-id"}
+"""Headers that say another thing each time: that they are sent is compared, and not what they say."""
+FLAGS = re.compile(r"(?<= m/)\S+")
+"""What boto3 has used so far, in the order of a set."""
+
+
+def steady(name: str, value: str | bytes) -> str:
+    """A header as it is sent each time."""
+    said = str(value)
+    if name in VOLATILE or said.startswith("AWS4-"):
+        return f"{name}: ..."
+    return f"{name}: {FLAGS.sub(lambda found: ','.join(sorted(found[0].split(','))), said)}"
+
+
+class Came(NamedTuple):
+    """A request that came."""
+
+    request: bytes
+    """All of it: where to, its headers, its body."""
+    before: int
+    """How often it came before."""
+
+
 class Asked:
-    """What a server is asked. ``asked``, ``midway`` and ``answered`` are called with how often a request came before:
-    when it comes, when half of its answer has left, and when all of it has."""
+    """What a server is asked. ``asked`` is called when a request comes, ``midway`` when half of its answer has left."""
 
     root = ""  #: where it is
 
     def __init__(self, batches: tuple[int, ...], last: str = "") -> None:
         self.batches, self.last = batches, last
-        self.asked: Callable[[int], object] = lambda _: None
-        self.midway: Callable[[int], object] = lambda _: None
-        self.answered: Callable[[int], object] = lambda _: None
-        self.bodies: Counter[bytes] = Counter()
+        self.asked: Callable[[Came], object] = lambda _: None
+        self.midway: Callable[[Came], object] = lambda _: None
+        self.requests: Counter[bytes] = Counter()
         self._lock = threading.Lock()
 
-    def take(self, path: str, raw: bytes) -> int:
-        """A request came. Gives how often these bytes came before, whatever ids a client made up at random."""
+    def take(self, path: str, headers: Iterable[tuple[str, str | bytes]], raw: bytes) -> Came:
+        """A request came. It is known by its bytes, but for whatever its client makes up at random."""
         ids = dict[bytes, bytes]()
         raw = MADE_UP.sub(lambda found: ids.setdefault(found[0], b"made up %d" % len(ids)), raw)
+        told = sorted(steady(name.lower(), value) for name, value in headers)
+        request = "\n".join([path, *told, "", ""]).encode() + raw
         with self._lock:
-            self.bodies[path.encode() + b"\n" + raw] += 1
-            return self.bodies[path.encode() + b"\n" + raw] - 1
+            self.requests[request] += 1
+            return Came(request, self.requests[request] - 1)
 
     def forget(self) -> Counter[bytes]:
         """All that came; it counts from 0 again."""
         with self._lock:
-            found, self.bodies = self.bodies, Counter()
+            found, self.requests = self.requests, Counter()
         return found
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Who asks is killed: that it went is no news, and would hide what is."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class Models(Asked):
@@ -76,8 +109,7 @@ class Models(Asked):
 
     def __init__(self, batches: tuple[int, ...], last: str = "") -> None:
         super().__init__(batches, last)
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"models": self}))
-        self._http.daemon_threads = True
+        self._http = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"models": self}))
         self.root = f"http://127.0.0.1:{self._http.server_address[1]}"
 
     def __enter__(self) -> Self:
@@ -101,11 +133,10 @@ class _Handler(BaseHTTPRequestHandler):
         raw = self._body()
         path = self.path.partition("?")[0]
         body = json.loads(raw)
-        self._came = self.models.take(path, raw)
+        self._came = self.models.take(self.path, self.headers.items(), raw)
         self.models.asked(self._came)
         with contextlib.suppress(OSError):
             self._answer(path, body)
-        self.models.answered(self._came)
 
     def _body(self) -> bytes:
         if "chunked" not in self.headers.get("Transfer-Encoding", ""):

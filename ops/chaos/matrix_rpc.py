@@ -151,15 +151,14 @@ class RpcModels(Asked):
         self.root = f"localhost:{self._server.add_insecure_port('localhost:0')}"
 
     def _handler(self, grpc: Any, path: str, answered: Callable[[bytes], list[bytes]], streams: bool) -> Any:
-        def pieces(raw: bytes, _: object) -> Iterator[bytes]:
-            came = self.take(path, raw)
+        def pieces(raw: bytes, context: Any) -> Iterator[bytes]:
+            came = self.take(path, context.invocation_metadata(), raw)
             self.asked(came)
             found = answered(raw)
             for number, piece in enumerate(found):
                 if number == len(found) // 2:
                     self.midway(came)
                 yield piece
-            self.answered(came)
 
         if streams:
             return grpc.unary_stream_rpc_method_handler(pieces)
