@@ -26,6 +26,7 @@ from runner.testing import fleet as testing_fleet
 
 from .support import pools, shares
 from .support.fork_server import ForkServer
+from .support.left_behind import LeftBehind
 from .support.processor_time import ProcessorTime
 from .support.same_process import SameProcess
 from .support.starts_nothing import StartsNothing
@@ -76,6 +77,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(SameProcess())
     gc.disable()  # until all is collected: what is imported stays
     config.stash[_is_quick] = config.getoption("markexpr") == "fast"
+    config.pluginmanager.register(LeftBehind(threads=config.stash[_is_quick]))
     config.pluginmanager.register(StartsNothing(all_threads=config.stash[_is_quick]))
     if config.stash[_is_quick]:
         hypothesis.settings.register_profile("fast", max_examples=6)

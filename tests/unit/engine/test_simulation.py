@@ -26,7 +26,7 @@ def world() -> Iterator[ModuleType]:
         import world
 
         imported.update({name: sys.modules[name] for name in ("world", "account", "actors", "simulated")})
-        yield world
+    yield world
     for name in imported:
         del sys.modules[name]
 

@@ -31,7 +31,6 @@ from runner.events import (
     get_triggering_event_id,
     handle_empty_pop,
     handle_mismatch,
-    kickoff,
     load_event,
     pop_event_scope,
     push_event_scope,
@@ -41,26 +40,10 @@ from runner.events import (
     resume_task_scope,
     set_event_context_config,
     set_last_event_id,
-    set_triggering_event_id,
     triggered_by_scope,
 )
 
 KICKOFF = (("crew", "crew_kickoff_started"),)
-
-
-@pytest.fixture(autouse=True)
-def fresh():
-    """Nothing is open before and after each test."""
-
-    def reset():
-        restore_event_scope(())
-        set_triggering_event_id(None)
-        set_event_context_config(None)
-        kickoff.enter(None)
-
-    reset()
-    yield
-    reset()
 
 
 @pytest.fixture
