@@ -16,6 +16,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
+from celery.signals import worker_ready
 from celery.worker import state
 
 from runner.bundles import environment, uv_build
@@ -107,9 +108,16 @@ def _warn(digest: str, why: str) -> None:
 
 
 def end_when_idle() -> None:
-    """In the main process of a worker in another environment: end it when it had nothing to do for long."""
-    if OWN not in os.environ:
-        return
+    """In the main process of a worker in another environment: end it when it had nothing to do for long.
+
+    Counted from when it takes jobs. A busy machine may take longer to start it than it would wait for one, and it would
+    be started and ended again and again, with its first job never done.
+    """
+    if OWN in os.environ:
+        worker_ready.connect(_begin_to_watch)
+
+
+def _begin_to_watch(**_: object) -> None:
     seconds = FAILED_IDLE if FAILED in os.environ else environment_idle()
     threading.Thread(target=_watch, args=(seconds,), name="idle", daemon=True).start()
 

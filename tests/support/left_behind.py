@@ -79,6 +79,7 @@ class LeftBehind:
 
     def __init__(self, threads: bool) -> None:
         self._before: State | None = None
+        self._after: State | None = None
         self._is_first, self._with_threads = True, threads
         self._threads_before: set[int] = set()
 
@@ -86,7 +87,8 @@ class LeftBehind:
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, None, None]:
         """From before its fixtures."""
         is_checked = not self._is_first and item.get_closest_marker("fast")
-        self._before = state() if is_checked else None
+        self._before = (self._after or state()) if is_checked else None
+        self._after = None
         return (yield)
 
     @pytest.hookimpl(tryfirst=True)
@@ -105,7 +107,8 @@ class LeftBehind:
         if self._is_first:
             self._is_first, self._threads_before = False, set(threading._active)
         elif self._before is not None and nextitem is not None:
-            found = changes(self._before, state())
+            self._after = state()
+            found = changes(self._before, self._after)
             if self._with_threads:
                 found += self._threads()
             if found:
