@@ -29,7 +29,7 @@ PLACES = (builtins, io, os, random, signal, socket, sqlite3, subprocess, tempfil
 
 CLASSES = (logging.Logger, logging.StreamHandler)
 ON_DEMAND = ("tempdir", "_name_sequence")  #: what `tempfile` finds when it is first asked
-SIGNALS = [number for number in signal.valid_signals() if number not in (signal.SIGKILL, signal.SIGSTOP)]
+SIGNALS = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGALRM}  #: the last is pytest-timeout's
 GONE_WITHIN = 10.0  #: seconds for a thread that has nothing more to do
 
 State = dict[str, Any]
