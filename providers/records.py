@@ -372,3 +372,12 @@ def committed_record(stored: dict[str, Any], branch: str = "") -> Committed:
         flow=stored.get("flow", {}),
         record=stored,
     )
+
+
+def files_in(stored: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The files that the tasks of these stored outputs left, the oldest output's first; see `Committed.files`."""
+    found = []
+    for record in sorted(stored, key=lambda one: int(one["seq"])):
+        raw = outputs.load(record)[0]
+        found.append({path: raw if text is None else text for path, text in record.get("files", {}).items()})
+    return found

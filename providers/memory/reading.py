@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from runner.core import output as outputs
 from runner.core.errors import NotFound
 from runner.core.ledger import LedgerRow
 from runner.core.plan import Plan, branching
@@ -23,6 +22,7 @@ from runner.providers.records import (
     Question,
     RunRecord,
     committed_record,
+    files_in,
     tools_by_name,
 )
 
@@ -127,8 +127,7 @@ class Reader:
     @atomic
     def outputs_of(self, run_id: str, branch: str, tasks: Sequence[str]) -> dict[str, Committed]:
         """The outputs of tasks that are surely committed there."""
-        stored = self.stored_outputs(run_id, branch, tasks)
-        return {task: committed_record(one) for task, one in stored.items()}
+        return {task: committed_record(one) for task, one in self.stored_outputs(run_id, branch, tasks).items()}
 
     @atomic
     def files_left(self, run_id: str, branch: str) -> list[dict[str, Any]]:
@@ -136,12 +135,7 @@ class Reader:
         run, _ = self._branch(run_id, branch)
         seen = branching.visible(run.lines(branch))
         left = [task for task, (_, done) in seen.items() if done.used.files]
-        records = sorted(self.stored_outputs(run_id, branch, left).values(), key=lambda one: int(one["seq"]))
-        found = []
-        for record in records:
-            raw = outputs.load(record)[0]
-            found.append({path: raw if text is None else text for path, text in record.get("files", {}).items()})
-        return found
+        return files_in(self.stored_outputs(run_id, branch, left).values())
 
     @atomic
     def in_flight(self, run_id: str, branch: str) -> list[InFlight]:

@@ -1,14 +1,12 @@
 """A store in the memory of one process, behind the engine's `Store` port."""
 
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from runner.core.clock import SYSTEM, Clock
 from runner.core.errors import NotFound
 from runner.core.jobs import ANY, Claim, Job, Needed, Refusal
 from runner.core.output import TaskOutput
-from runner.core.plan import Plan
 from runner.core.states import RunStatus, TaskState
 from runner.journal.acknowledged_writes import Log
 from runner.journal.rate_limit import RateLimiter
@@ -34,7 +32,9 @@ class MemoryStore:
     def __init__(self, clock: Clock = SYSTEM) -> None:
         self.id = f"memory-{uuid.uuid4().hex}"
         self._memory = self.memory = Memory(clock)
-        self.runs = MemoryRuns(self._memory)
+        self.runs = runs = MemoryRuns(self._memory)
+        self.plan, self.files_left, self.parent, self.existing = runs.plan, runs.files_left, runs.parent, runs.existing
+        self.bundle, self.drop_bundle = runs.bundle, runs.drop_bundle
         self.workers = MemoryWorkers(self._memory)
         self.batches = MemoryBatches(self._memory, self.runs)
 
@@ -124,31 +124,7 @@ class MemoryStore:
         """What signs the run's code; "" for nothing."""
         return self.runs.field(run_id, "signature")
 
-    def plan(self, run_id: str) -> Plan:
-        """The run's plan. Raises `NotFound`."""
-        return self.runs.plan(run_id)
-
     def outputs(self, run_id: str, branch: str, keys: Sequence[str]) -> Mapping[str, TaskOutput]:
         """The outputs of those of these tasks that are committed on the branch."""
         found = self.runs.outputs_of(run_id, branch, keys)
         return {key: output.as_task_output(key) for key, output in found.items()}
-
-    def files_left(self, run_id: str, branch: str) -> Sequence[Mapping[str, Any]]:
-        """The files that the committed tasks of a branch left, oldest first."""
-        return self.runs.files_left(run_id, branch)
-
-    def parent(self, run_id: str, branch: str) -> str:
-        """The branch that this one left; "" for none."""
-        return self.runs.parent(run_id, branch)
-
-    def existing(self, run_ids: Sequence[str]) -> Collection[str]:
-        """Those of these runs that the store has."""
-        return self.runs.existing(run_ids)
-
-    def bundle(self, sha: str) -> bytes:
-        """A bundle's data. Raises `NotFound`."""
-        return self.runs.bundle(sha)
-
-    def drop_bundle(self, sha: str, damaged: bytes) -> bool:
-        """Forget a bundle's data, if that is what is stored."""
-        return self.runs.drop_bundle(sha, damaged)

@@ -1,18 +1,16 @@
 """Reads a branch together with its ancestors."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from runner.core import output as outputs
 from runner.core.errors import Conflict, NotFound
 from runner.core.output import unpack_output
 from runner.core.plan import Plan
-from runner.core.plan.branching import BranchHistory, Done, unpack, visible
+from runner.core.plan.branching import BranchHistory, Done, unpack
 from runner.core.plan.dependencies import EDITED, NOTHING, ReadSet
-from runner.providers.records import Committed, committed_record
 from runner.providers.redis import keys
 from runner.providers.redis.connection import Client
 
@@ -122,43 +120,8 @@ def with_outputs(client: Client, run_id: str, branch: str) -> list[Ancestor]:
     return read(client, run_id, branch, lambda pipe, key: pipe.hgetall(keys.key("outputs_key", branch_key=key)))
 
 
-def committed(client: Client, run_id: str, branch: str, upto: int | None) -> dict[str, Committed]:
-    """The outputs that are visible on a branch, by task."""
-    history = with_outputs(client, run_id, branch)
-    plan = Plan("", ())
-    if any("todo" in one.fields for one in history):
-        plan = read_plan(client, run_id)
-    stored = {one.name: {task: unpack_output(text) for task, text in one.answer.items()} for one in history}
-    lines = [one.line(plan, (Done(t, o["seq"]) for t, o in stored[one.name].items())) for one in history]
-    seen = visible(lines, float("inf") if upto is None else upto)
-    return {task: committed_record(stored[name][task], name) for task, (name, _) in seen.items()}
-
-
-def files_left(client: Client, run_id: str, branch: str) -> list[dict[str, Any]]:
-    """The files that tasks left which are committed on a branch, of each by path as they are stored, oldest first.
-
-    One round trip for each branch of its history, and where there are any one more.
-    """
-    history = commit_log(client, run_id, branch)
-    plan = read_plan(client, run_id) if any("todo" in one.fields for one in history) else Plan("", ())
-    seen = visible([one.line(plan, in_order(one)) for one in history])
-    left = [task for task, (_, done) in seen.items() if done.used.files]
-    records = sorted(stored_outputs(client, run_id, branch, left).items(), key=lambda one: int(one[1]["seq"]))
-    found = []
-    for _, record in records:
-        raw = outputs.load(record)[0]
-        found.append({path: raw if text is None else text for path, text in record.get("files", {}).items()})
-    return found
-
-
-def outputs_of(client: Client, run_id: str, branch: str, tasks: list[str]) -> dict[str, Committed]:
-    """The outputs of tasks that are surely committed there: one round trip where the branch did them itself."""
-    stored = stored_outputs(client, run_id, branch, tasks)
-    return {task: committed_record(one) for task, one in stored.items()}
-
-
-def stored_outputs(client: Client, run_id: str, branch: str, tasks: list[str]) -> dict[str, dict[str, Any]]:
-    """Their records, as they are stored."""
+def stored_outputs(client: Client, run_id: str, branch: str, tasks: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The records of tasks that are surely committed there: one round trip where the branch did them itself."""
     found: dict[str, dict[str, Any]] = {}
     name: str | None = branch
     upto = float("inf")

@@ -8,7 +8,9 @@ from typing import Any
 
 from runner.core.errors import Conflict, NotFound
 from runner.core.ledger import LedgerRow
+from runner.core.output import unpack_output
 from runner.core.plan import Plan, PlannedTask, branching, frontier, waits
+from runner.core.plan.branching import Done
 from runner.core.states import RunStatus
 from runner.providers.records import (
     BranchRecord,
@@ -18,10 +20,13 @@ from runner.providers.records import (
     InFlight,
     Question,
     RunRecord,
+    committed_record,
+    files_in,
     tools_by_name,
 )
 from runner.providers.redis import history, keys, scripts
 from runner.providers.redis.connection import Client
+from runner.providers.redis.history import Ancestor
 from runner.providers.redis.protocol import FIRST
 from runner.providers.redis.records import (
     RUN_FIELDS,
@@ -204,19 +209,35 @@ class Runs:
 
     def committed(self, run_id: str, branch: str, upto: int | None = None) -> dict[str, Committed]:
         """The outputs of a branch by task: its own, and what it sees of its parent's from before it left it."""
-        return history.committed(self.client, run_id, branch, upto)
+        ancestry = history.with_outputs(self.client, run_id, branch)
+        plan = self._plan_of(run_id, ancestry)
+        stored = {one.name: {task: unpack_output(text) for task, text in one.answer.items()} for one in ancestry}
+        lines = [one.line(plan, (Done(t, o["seq"]) for t, o in stored[one.name].items())) for one in ancestry]
+        seen = branching.visible(lines, float("inf") if upto is None else upto)
+        return {task: committed_record(stored[name][task], name) for task, (name, _) in seen.items()}
 
-    def outputs_of(self, run_id: str, branch: str, tasks: list[str]) -> dict[str, Committed]:
-        """The outputs of tasks that are committed there."""
-        return history.outputs_of(self.client, run_id, branch, tasks)
+    def _plan_of(self, run_id: str, ancestry: Sequence[Ancestor]) -> Plan:
+        """The plan, where a branch does only a part of it; else there is nothing to look up there."""
+        return self.plan(run_id) if any("todo" in one.fields for one in ancestry) else Plan("", ())
 
-    def stored_outputs(self, run_id: str, branch: str, tasks: list[str]) -> dict[str, dict[str, Any]]:
+    def outputs_of(self, run_id: str, branch: str, tasks: Sequence[str]) -> dict[str, Committed]:
+        """The outputs of tasks that are surely committed there."""
+        return {task: committed_record(one) for task, one in self.stored_outputs(run_id, branch, tasks).items()}
+
+    def stored_outputs(self, run_id: str, branch: str, tasks: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Their records, with all that is stored beside them."""
         return history.stored_outputs(self.client, run_id, branch, tasks)
 
     def files_left(self, run_id: str, branch: str) -> list[dict[str, Any]]:
-        """The files that the committed tasks of a branch left, as they are stored, oldest first."""
-        return history.files_left(self.client, run_id, branch)
+        """The files that the committed tasks of a branch left, as they are stored, oldest first.
+
+        One round trip for each branch of its history, and where there are any one more.
+        """
+        ancestry = history.commit_log(self.client, run_id, branch)
+        plan = self._plan_of(run_id, ancestry)
+        seen = branching.visible([one.line(plan, history.in_order(one)) for one in ancestry])
+        left = [task for task, (_, done) in seen.items() if done.used.files]
+        return files_in(self.stored_outputs(run_id, branch, left).values())
 
     def in_flight(self, run_id: str, branch: str) -> list[InFlight]:
         """The tasks between waiting and committed."""

@@ -2,14 +2,12 @@
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from runner.core.errors import one_line
 from runner.core.jobs import ANY, Claim, Job, Needed, Refusal
 from runner.core.output import TaskOutput
-from runner.core.plan import Plan
 from runner.journal.acknowledged_writes import Log
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.address import identity
@@ -40,7 +38,9 @@ class RedisStore:
             self._line = SharedConnection(self._client, replicas)
         else:
             self._line = PipelinedConnection(self._client, replicas)
-        self._runs = Runs(self._client)
+        self._runs = runs = Runs(self._client)
+        self.plan, self.files_left, self.parent, self.existing = runs.plan, runs.files_left, runs.parent, runs.existing
+        self.code, self.bundle, self.drop_bundle = runs.code, runs.bundle, runs.drop_bundle
         self.workers = Workers(self._client)
 
     def claim(
@@ -84,38 +84,10 @@ class RedisStore:
         """What signs the run's code; "" for nothing."""
         return self._runs.field(run_id, "signature")
 
-    def code(self, run_id: str) -> tuple[str, ...] | None:
-        """Which code a run is of: its bundle, the module, the crew's name there and its adapter; None for no run."""
-        return self._runs.code(run_id)
-
-    def plan(self, run_id: str) -> Plan:
-        """The run's plan. Raises `NotFound`."""
-        return self._runs.plan(run_id)
-
     def outputs(self, run_id: str, branch: str, keys: Sequence[str]) -> Mapping[str, TaskOutput]:
         """The outputs of those of these tasks that are committed on the branch."""
-        found = self._runs.outputs_of(run_id, branch, list(keys))
+        found = self._runs.outputs_of(run_id, branch, keys)
         return {key: output.as_task_output(key) for key, output in found.items()}
-
-    def files_left(self, run_id: str, branch: str) -> Sequence[Mapping[str, Any]]:
-        """The files that the committed tasks of a branch left, oldest first."""
-        return self._runs.files_left(run_id, branch)
-
-    def parent(self, run_id: str, branch: str) -> str:
-        """The branch that this one left; "" for none."""
-        return self._runs.parent(run_id, branch)
-
-    def existing(self, run_ids: Sequence[str]) -> Collection[str]:
-        """Those of these runs that the store has."""
-        return self._runs.existing(run_ids)
-
-    def bundle(self, sha: str) -> bytes:
-        """A bundle's data. Raises `NotFound`."""
-        return self._runs.bundle(sha)
-
-    def drop_bundle(self, sha: str, damaged: bytes) -> bool:
-        """Forget a bundle's data, if that is what is stored."""
-        return self._runs.drop_bundle(sha, damaged)
 
 
 def claim(
