@@ -8,10 +8,8 @@ location are two lines, and neither prunes the other (`BaseProvider.prune`, ``he
 import asyncio
 import inspect
 import logging
-import os
 import re
 import secrets
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -23,6 +21,7 @@ import pydantic_core
 from pydantic import BaseModel
 
 from runner.core.errors import Exit, NotFound, RunnerError
+from runner.events.lock import ForkSafeLock
 
 logger = logging.getLogger(__name__)
 
@@ -156,17 +155,9 @@ def retain(provider: BaseProvider, location: str, max_keep: int, *, branch: str,
 
 # -- ids
 
-_lock = threading.RLock()  # a signal's handler may write a checkpoint too
+_lock = ForkSafeLock()  # reentrant: a signal's handler may write a checkpoint too
 _last = 0
 _ahead = 0
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 def make_id(parent_id: str | None = None) -> str:

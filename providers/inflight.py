@@ -11,17 +11,17 @@ a run is marked before others can see it (`marking_ahead`), and the mark of the 
 import contextlib
 import fcntl
 import os
-import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
 
 from runner.core.file_locks import unheld
+from runner.events.lock import ForkSafeLock
 
 _END = ".live"
 _LOOKS = 20
 
 _marks: dict[str, int] = {}
-_lock = threading.RLock()  # a signal's handler may write a checkpoint too
+_lock = ForkSafeLock()  # reentrant: a signal's handler may write a checkpoint too
 
 _ahead: ContextVar[set[str] | None] = ContextVar("_ahead", default=None)
 """The marks of what a run writes just now, and does not stand on yet; None where it is no run that writes."""
@@ -29,8 +29,6 @@ _ahead: ContextVar[set[str] | None] = ContextVar("_ahead", default=None)
 
 def _after_fork() -> None:
     """The marks are the parent's."""
-    global _lock
-    _lock = threading.RLock()
     for fd in _marks.values():
         os.close(fd)
     _marks.clear()

@@ -17,8 +17,8 @@ from types import FrameType
 from typing import NoReturn
 
 from runner.core.backoff import Backoff
-from runner.core.settings import WorkerSettings
-from runner.tasks.child import REQUESTS, end_with_parent
+from runner.core.processes import end_with_parent
+from runner.core.settings import REQUESTS, WorkerSettings
 
 QUICK = 10.0  #: a worker that lived shorter than this many seconds is restarted with a pause
 LONGEST_PAUSE = 10.0

@@ -27,9 +27,9 @@ from celery.concurrency.asynpool import AsynPool
 from celery.concurrency.asynpool import Worker as AsynWorker
 from kombu.asynchronous import get_event_loop
 
+from runner.core.processes import end_with_parent
 from runner.engine import adapters
 from runner.tasks import capacity, request
-from runner.tasks.child import end_with_parent
 from runner.tasks.descriptors import out_of_the_way
 
 LAST_JOB, CONTINUES, WAITS = 31, 32, 33

@@ -3,6 +3,9 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from runner.core.awaiting import result_of
+from runner.core.errors import TaskError
+
 CALL = "()"
 
 
@@ -22,6 +25,19 @@ class Program:
     needs: tuple[str, ...] = field(default=(), compare=False)
     takes: tuple[str, ...] | None = field(default=None, compare=False)
     kinds: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    def run(self) -> object:
+        """Do it, and return what it returns, awaited; None where it ends the process without an error.
+
+        Raises `TaskError` where it ends it with one.
+        """
+        assert self.do is not None
+        try:
+            return result_of(self.do())
+        except SystemExit as end:
+            if end.code not in (None, 0):
+                raise TaskError(f"{self.name} ended with exit code {end.code}") from end
+            return None
 
     @property
     def attr(self) -> str:

@@ -4,7 +4,6 @@ Who builds has the lock of that folder, and so has uv. What a killed build left 
 build. Whatever uv needs to know of indexes and logins, it reads from this machine: ``UV_INDEX_URL`` and the like.
 """
 
-import ctypes
 import fcntl
 import logging
 import os
@@ -15,11 +14,13 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 from runner.bundles.environment import LISTED, LOCK, PROJECT, VERSION, Environment
 from runner.bundles.runner_wheel import contents, runner_wheel
 from runner.core.errors import EnvironmentFailed
+from runner.core.processes import end_with_parent
 from runner.core.redaction import redact
 
 log = logging.getLogger(__name__)
@@ -28,7 +29,6 @@ OWN, FAILED = "RUNNER_ENVIRONMENT", "RUNNER_ENVIRONMENT_FAILED"
 """Where a worker reads which environment it is, and why that could not be built."""
 
 COMPLETE = "complete"  #: the file of an environment that was built to its end; its time is that of the last use
-_PR_SET_PDEATHSIG = 1
 LAST = 6  #: lines of what uv said that are told
 TRIES = 3  #: how often it is built before a uv that is killed fails it
 _NO_PYTHON = re.compile(r"No (interpreter|download) found|Invalid version request|version `\S+' is not installed")
@@ -120,7 +120,7 @@ def _uv(wanted: Environment, lock: int, *words: str) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         pass_fds=(lock,),
-        preexec_fn=_end_with_us if threading.active_count() == 1 else None,
+        preexec_fn=partial(end_with_parent, signal.SIGKILL) if threading.active_count() == 1 else None,
         check=False,
     )
     if done.returncode < 0:
@@ -137,8 +137,3 @@ def _uv(wanted: Environment, lock: int, *words: str) -> None:
                 f"there, or change {VERSION} or requires-python (uv said: {said})"
             )
         raise EnvironmentFailed(f"the environment of {wanted.named} could not be built: uv {words[0]}: {said}")
-
-
-def _end_with_us() -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

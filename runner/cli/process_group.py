@@ -1,6 +1,5 @@
 """Runs several ``runner`` commands together, for ``runner up``."""
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -11,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
 from runner.cli.stdio import say
+from runner.core.processes import end_with_parent
 from runner.core.settings import WorkerSettings
 
 MARGIN = 20.0  #: seconds that a part gets to end, over what its tasks in flight get
-_PR_SET_PDEATHSIG = 1
 
 
 def run_together(commands: Mapping[str, Sequence[str]], *, tend: Callable[[], object]) -> int:
@@ -50,12 +49,10 @@ def run_together(commands: Mapping[str, Sequence[str]], *, tend: Callable[[], ob
 def _start(command: Sequence[str]) -> "subprocess.Popen[str]":
     parent = os.getpid()
 
-    def end_with_parent() -> None:
-        # Linux: one that is killed leaves nothing behind.
-        if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-            if os.getppid() != parent:
-                os._exit(1)
+    def begin() -> None:
+        end_with_parent()
+        if os.getppid() != parent:
+            os._exit(1)
 
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "runner", *command],
@@ -65,7 +62,7 @@ def _start(command: Sequence[str]) -> "subprocess.Popen[str]":
         text=True,
         errors="replace",
         start_new_session=True,  # Ctrl-C in a terminal reaches us alone
-        preexec_fn=end_with_parent,
+        preexec_fn=begin,
     )
 
 

@@ -1,6 +1,11 @@
-"""Reads the kernel's information about a process of this machine."""
+"""What the kernel says of the processes of this machine, and does with them."""
 
+import ctypes
+import signal
+import sys
 from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
 
 
 def state(pid: int | str) -> str:
@@ -16,3 +21,9 @@ def state(pid: int | str) -> str:
 def runs(pid: int | str) -> bool:
     """Whether there is such a process, and not only a zombie's exit code."""
     return state(pid) not in ("", "Z", "X")
+
+
+def end_with_parent(signum: int = signal.SIGTERM) -> None:
+    """Have this process get that signal when its parent dies, on Linux: so one that is killed leaves nothing behind."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signum)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from runner.agents import Agent
 from runner.core import encoding, waiting
 from runner.core import output as outputs
+from runner.core.awaiting import awaited
 from runner.core.errors import BadCrew, TaskError, UnknownTask
 from runner.core.interpolation import interpolate, placeholders
 from runner.core.output import TaskOutput
@@ -377,8 +378,4 @@ def _given_by(value: Any) -> Any:
     if type(value) is str or not inspect.isawaitable(value):  # to ask that of a text takes three calls
         return value
     waiter = waiting.here()
-    return (asyncio.run if waiter is None else waiter.run_coroutine)(_awaited(value))
-
-
-async def _awaited(value: Any) -> Any:
-    return await value
+    return (asyncio.run if waiter is None else waiter.run_coroutine)(awaited(value))

@@ -12,6 +12,7 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
+from runner.core.awaiting import awaited, result_of
 from runner.core.compatibility import TRIGGER_PAYLOAD
 from runner.core.context_value import ContextValue
 from runner.core.errors import BadInput, TaskError
@@ -82,7 +83,7 @@ class Execution:
             known = self._body()
             value = self.function(*self.arguments()) if known is None else known[0]
             if known is None and inspect.isawaitable(value):
-                value = asyncio.run(_awaited(value)) if self.awaited is None else self.awaited(value)
+                value = asyncio.run(awaited(value)) if self.awaited is None else self.awaited(value)
             conclude = partial(self._conclude, value, is_kept=known is not None)
             if self.awaited is None or self.method.feedback is None:
                 return conclude()
@@ -225,7 +226,7 @@ class Execution:
     def _from_provider(self, provider: Any, context: PendingFeedbackContext) -> str | None:
         try:
             said = provider.request_feedback(context, self.flow)
-            return str(asyncio.run(_awaited(said)) if inspect.isawaitable(said) else said)
+            return str(result_of(said))
         except HumanFeedbackPending as pending:
             self.flow.wait_for(context, pending.callback_info or {})
             return None
@@ -282,7 +283,3 @@ def on_terminal(message: str) -> str | None:
     if sys.stdin is None or not sys.stdin.isatty():
         return None
     return input(f"{message}\n> ").strip()
-
-
-async def _awaited(value: Any) -> Any:
-    return await value

@@ -18,6 +18,41 @@ from typing import Any, TypeVar
 from runner.bundles.isolation import PREFIX
 from runner.events.bus import is_in_audience, module_of
 
+__all__ = [
+    "HookAborted",
+    "InterceptionPoint",
+    "LLMCallBlockedError",
+    "after_llm_call",
+    "after_tool_call",
+    "before_llm_call",
+    "before_tool_call",
+    "clear_after_llm_call_hooks",
+    "clear_after_tool_call_hooks",
+    "clear_all_global_hooks",
+    "clear_all_hooks",
+    "clear_all_llm_call_hooks",
+    "clear_all_tool_call_hooks",
+    "clear_before_llm_call_hooks",
+    "clear_before_tool_call_hooks",
+    "clear_hooks",
+    "get_after_llm_call_hooks",
+    "get_after_tool_call_hooks",
+    "get_before_llm_call_hooks",
+    "get_before_tool_call_hooks",
+    "get_hooks",
+    "on",
+    "register_after_llm_call_hook",
+    "register_after_tool_call_hook",
+    "register_before_llm_call_hook",
+    "register_before_tool_call_hook",
+    "register_hook",
+    "unregister_after_llm_call_hook",
+    "unregister_after_tool_call_hook",
+    "unregister_before_llm_call_hook",
+    "unregister_before_tool_call_hook",
+    "unregister_hook",
+]
+
 Hook = Callable[[Any], Any]
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any, TypeVar
 
+from runner.core.awaiting import awaited
 from runner.core.errors import BadCrew
 from runner.crews.crew import Crew
 
@@ -130,13 +131,9 @@ def _awaited(value: Any) -> Any:
     """The value; of an async method what it gives, in a thread where a loop is running in this one."""
     if not inspect.isawaitable(value):
         return value
-
-    async def wait() -> Any:
-        return await value
-
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(wait())
+        return asyncio.run(awaited(value))
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(copy_context().run, asyncio.run, wait()).result()
+        return pool.submit(copy_context().run, asyncio.run, awaited(value)).result()

@@ -1,6 +1,5 @@
 """Records a crew's callbacks as steps, so they do not run again when a task resumes elsewhere."""
 
-import asyncio
 import contextlib
 import functools
 import inspect
@@ -16,6 +15,7 @@ from pydantic import BaseModel
 from runner.adapters.crewai import crew_plan, values
 from runner.adapters.crewai.lazy_outputs import PriorOutputs
 from runner.core import output as outputs
+from runner.core.awaiting import result_of
 from runner.crews import callback_state
 from runner.crews.callback_state import is_closing
 from runner.journal.current_journal import journal_here
@@ -90,8 +90,7 @@ def _record_all(crew: Crew, journal: Journal) -> None:
 
 def called(callback: Callback, *arguments: Any) -> Any:
     """What a callback gives, also if that is to be awaited."""
-    found = callback(*arguments)
-    return asyncio.run(_awaited(found)) if inspect.isawaitable(found) else found
+    return result_of(callback(*arguments))
 
 
 def _once(wrap: Callable[..., Callback]) -> Callable[..., Callback]:
@@ -231,7 +230,3 @@ def _is_json(value: Any) -> bool:
     except (TypeError, ValueError):
         return False
     return True
-
-
-async def _awaited(value: Any) -> Any:
-    return await value

@@ -4,9 +4,7 @@ What their models and tools gave is recorded as it comes, and what their callbac
 goes through all that again without paying, up to where it was.
 """
 
-import asyncio
 import contextlib
-import inspect
 import json
 import types
 from collections.abc import Iterator, Mapping
@@ -22,7 +20,6 @@ from pydantic import BaseModel
 from runner.adapters.crewai import call_observer, callbacks, crew_plan, human_input, tools, values
 from runner.bundles.program import Program
 from runner.core import output as outputs
-from runner.core.errors import TaskError
 from runner.core.plan.dependencies import EVERYTHING
 from runner.engine.work import Work
 
@@ -40,23 +37,8 @@ def perform(program: Program, work: Work) -> str:
         _given(work.inputs),
         _outputs() as given,
     ):
-        returned = _done(program)
+        returned = program.run()
     return _stored(returned, given[-1:], work)
-
-
-def _done(program: Program) -> Any:
-    assert program.do is not None
-    try:
-        found = program.do()
-        return asyncio.run(_awaited(found)) if inspect.isawaitable(found) else found
-    except SystemExit as end:
-        if end.code not in (None, 0):
-            raise TaskError(f"{program.name} ended with exit code {end.code}") from end
-        return None
-
-
-async def _awaited(value: Any) -> Any:
-    return await value
 
 
 @contextlib.contextmanager

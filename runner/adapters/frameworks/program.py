@@ -1,16 +1,11 @@
 """Runs a function or file that runs agents itself as one task; its model and tool calls are recorded."""
 
-import asyncio
-import inspect
-from typing import Any
-
 from runner.adapters.frameworks import terminal
 from runner.adapters.frameworks.framework import as_output
 from runner.bundles import script
 from runner.bundles.program import Program
 from runner.core import output as outputs
 from runner.core.class_names import Names
-from runner.core.errors import TaskError
 from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.dependencies import EVERYTHING
 from runner.engine.adapter import Adapter
@@ -46,22 +41,11 @@ class ProgramAdapter(Adapter):
         """Do all of it. Its output is what it returns; of one that returns nothing, what it printed."""
         work.uses.input(EVERYTHING)
         work.journal.tool_observer = work.watch
-        assert crew.do is not None
         printed = terminal.attach()
-        try:
-            found = crew.do()
-            found = asyncio.run(_awaited(found)) if inspect.isawaitable(found) else found
-        except SystemExit as end:
-            if end.code not in (None, 0):
-                raise TaskError(f"{crew.name} ended with exit code {end.code}") from end
-            found = None
+        found = crew.run()
         text = printed.getvalue().rstrip("\n")
         output = outputs.typed_output(work.key, as_output(text if found is None else found), lambda: Names([]))
         return outputs.to_text(outputs.record(output))
 
 
 PROGRAM = ProgramAdapter()
-
-
-async def _awaited(value: Any) -> Any:
-    return await value

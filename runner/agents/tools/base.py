@@ -9,6 +9,7 @@ from typing import Any, ClassVar, overload
 from pydantic import BaseModel, ConfigDict, Field
 
 from runner.agents.tools.schema import arguments_of, schema_from
+from runner.core.awaiting import awaited
 
 
 class EnvVar(BaseModel):
@@ -57,7 +58,7 @@ class BaseTool(BaseModel, ABC):
         if not args:
             kwargs = arguments_of(self, kwargs)
         result = self._run(*args, **kwargs)
-        return asyncio.run(_awaited(result)) if inspect.isawaitable(result) else result
+        return asyncio.run(awaited(result)) if inspect.isawaitable(result) else result
 
     async def arun(self, *args: Any, **kwargs: Any) -> Any:
         """`run` for those who await it."""
@@ -103,7 +104,3 @@ def _made(function: Callable[..., Any], name: str, about: Mapping[str, Any]) -> 
     if not described:
         raise ValueError(f"the tool {name!r} needs a docstring: the model gets it as the description")
     return Tool(name=name, func=function, **{**about, "description": described})
-
-
-async def _awaited(value: Any) -> Any:
-    return await value

@@ -1,9 +1,8 @@
 """Anthropic's own client (``pip install 'crew-runner[anthropic]'``)."""
 
 import json
-import os
-import weakref
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import anthropic
@@ -23,6 +22,7 @@ from runner.llm.clients.completion import (
 )
 from runner.llm.clients.error_messages import Unreadable
 from runner.llm.clients.model_names import Target
+from runner.llm.clients.shared import OwnClient, arguments
 
 MAX_TOKENS = 4096  #: the protocol wants a limit; this one where the model was given none
 
@@ -35,22 +35,16 @@ class Client:
 
     def __init__(self, target: Target, timeout: float | None, max_retries: int) -> None:
         self._target = target
-        about: dict[str, Any] = {
-            "api_key": target.api_key,
-            "base_url": target.base_url,
-            "max_retries": max_retries,
-            **({} if timeout is None else {"timeout": timeout}),
-        }
-        self._about = about
-        self._own: tuple[int, anthropic.Anthropic] | None = None
+        self._about = arguments(target, timeout, max_retries)
+        self._own = OwnClient(partial(anthropic.Anthropic, **self._about))
 
     def warm(self) -> None:
         """Have the vendor's client made."""
-        self._sync()
+        self._own.get()
 
     def complete(self, request: Request) -> Completion:
         """Ask, and give the answer."""
-        client, body = self._sync(), self._body(request)
+        client, body = self._own.get(), self._body(request)
         if not request.stream:
             with prompt_caching.made():
                 return _read(client.messages.create(**as_taken(client.messages.create, body)))
@@ -77,13 +71,6 @@ class Client:
                         async for event in stream:
                             pieces.add(event)
                         return _whole(await stream.get_final_message())
-
-    def _sync(self) -> anthropic.Anthropic:
-        """One for each process: its connections are no good in a fork."""
-        if self._own is None or self._own[0] != os.getpid():
-            self._own = (os.getpid(), anthropic.Anthropic(**self._about))
-            weakref.finalize(self, _close, *self._own).atexit = False
-        return self._own[1]
 
     def _body(self, request: Request) -> dict[str, Any]:
         system, messages = as_blocks(request.messages)
@@ -207,9 +194,3 @@ def _whole(answer: Any) -> Completion:
     if getattr(answer, "stop_reason", None) is None:
         raise Unreadable("the stream was cut off")
     return _read(answer)
-
-
-def _close(pid: int, client: anthropic.Anthropic) -> None:
-    """Close it: it is not used any more."""
-    if pid == os.getpid():
-        client.close()

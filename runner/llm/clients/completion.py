@@ -213,11 +213,11 @@ def openai_usage(usage: Any) -> dict[str, int]:
     )
 
 
-def read_openai(answer: Any) -> Completion | None:
-    """An answer of OpenAI's protocol; None where it has not what one has."""
+def read_openai(answer: Any) -> Completion:
+    """An answer of OpenAI's protocol. Raises `Unreadable` where it has not what one has."""
     choices = getattr(answer, "choices", None)
     if not choices or getattr(choices[0], "message", None) is None:
-        return None
+        raise Unreadable("it is not a chat completion")
     message = choices[0].message
     calls = tuple(
         tool_call(number, call.id, call.function.name, call.function.arguments)

@@ -5,7 +5,6 @@ from typing import Any
 import litellm
 
 from runner.llm.clients.completion import Completion, Gathered, Request, read_openai
-from runner.llm.clients.error_messages import Unreadable
 from runner.llm.clients.model_names import Target
 
 
@@ -22,7 +21,7 @@ class Client:
         """Ask, and give the answer."""
         answer = litellm.completion(**self._body(request))
         if not request.stream:
-            return _read(answer)
+            return read_openai(answer)
         gathered = Gathered(request.on_chunk)
         for chunk in answer:
             gathered.add(chunk)
@@ -32,7 +31,7 @@ class Client:
         """`complete` for those who await it."""
         answer = await litellm.acompletion(**self._body(request))
         if not request.stream:
-            return _read(answer)
+            return read_openai(answer)
         gathered = Gathered(request.on_chunk)
         async for chunk in answer:
             gathered.add(chunk)
@@ -58,10 +57,3 @@ class Client:
         if request.stream:
             body.update(stream=True, stream_options={"include_usage": True})
         return body
-
-
-def _read(answer: Any) -> Completion:
-    found = read_openai(answer)
-    if found is None:
-        raise Unreadable("it is not a chat completion")
-    return found

@@ -1,7 +1,5 @@
 """OpenAI's own client, for OpenAI and for all servers that speak its protocol."""
 
-import os
-import weakref
 from functools import partial
 from typing import Any
 
@@ -10,7 +8,7 @@ from runner.llm.clients import deferred, recorded
 from runner.llm.clients.completion import Completion, Gathered, Request, as_taken, read_openai, reading
 from runner.llm.clients.error_messages import Unreadable
 from runner.llm.clients.model_names import Target
-from runner.llm.clients.shared import SharedClients
+from runner.llm.clients.shared import OwnClient, SharedClients, arguments
 
 deferred.defer("openai.types", "openai.types.responses")
 import openai  # noqa: E402 - after that
@@ -23,27 +21,21 @@ class Client:
 
     def __init__(self, target: Target, timeout: float | None, max_retries: int) -> None:
         self._target = target
-        about: dict[str, Any] = {
-            "api_key": target.api_key,
-            "base_url": target.base_url,
-            "max_retries": max_retries,
-            **({} if timeout is None else {"timeout": timeout}),
-        }
-        self._about = about
-        self._own: tuple[int, openai.OpenAI] | None = None
+        about = arguments(target, timeout, max_retries)
+        self._own = OwnClient(partial(openai.OpenAI, **about))
         self._shared = SharedClients(partial(openai.AsyncOpenAI, **about), openai.DefaultAsyncHttpxClient)
 
     def warm(self) -> None:
         """Have the vendor's client made, and what it imports with its first call."""
-        client = self._shared.warm() if waiting.shared else self._sync()
+        client = self._shared.warm() if waiting.shared else self._own.get()
         client.chat.completions  # noqa: B018 - reading it imports it
 
     def complete(self, request: Request) -> Completion:
         """Ask, and give the answer."""
-        client = self._sync()
+        client = self._own.get()
         body = self._body(request)
         if not request.stream:
-            return _read(client.chat.completions.create(**as_taken(client.chat.completions.create, body)))
+            return read_openai(client.chat.completions.create(**as_taken(client.chat.completions.create, body)))
         gathered = Gathered(request.on_chunk)
         with client.chat.completions.create(**as_taken(client.chat.completions.create, body)) as stream, reading():
             for chunk in stream:
@@ -63,13 +55,6 @@ class Client:
                     async for chunk in stream:
                         gathered.add(chunk)
             return _whole(gathered)
-
-    def _sync(self) -> openai.OpenAI:
-        """One for each process: its connections are no good in a fork."""
-        if self._own is None or self._own[0] != os.getpid():
-            self._own = (os.getpid(), openai.OpenAI(**self._about))
-            weakref.finalize(self, _close, *self._own).atexit = False
-        return self._own[1]
 
     def _body(self, request: Request) -> dict[str, Any]:
         body: dict[str, Any] = {"model": self._target.model, "messages": list(request.messages), **request.options}
@@ -93,23 +78,10 @@ async def _raw(client: Any, body: dict[str, Any]) -> Completion:
     plain: dict[str, Any] = {name: taken[name] for name in ("messages", "tools") if name in taken}
     beside = {**plain, **taken.get("extra_body", {})}
     answer = await client.create(**{**taken, **dict.fromkeys(plain, ()), "extra_body": beside})
-    return recorded.read("openai", False, answer.content) or _read(answer.parse())
-
-
-def _read(answer: Any) -> Completion:
-    found = read_openai(answer)
-    if found is None:
-        raise Unreadable("it is not a chat completion")
-    return found
+    return recorded.read("openai", False, answer.content) or read_openai(answer.parse())
 
 
 def _whole(gathered: Gathered) -> Completion:
     if not gathered.complete:
         raise Unreadable("the stream was cut off")
     return gathered.completion()
-
-
-def _close(pid: int, client: openai.OpenAI) -> None:
-    """Close it: it is not used any more."""
-    if pid == os.getpid():
-        client.close()

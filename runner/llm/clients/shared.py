@@ -1,4 +1,5 @@
-"""Vendors' clients that are awaited, where many tasks share one event loop: they are kept, and shared, too.
+"""Vendors' clients, which are kept: one for each process, and several that are awaited where many tasks share one event
+loop.
 
 A client keeps connections, and looks through all of them for each request. So there are several, each for a few calls
 at a time; and one TLS context for all, which takes a megabyte and tens of milliseconds to make.
@@ -6,15 +7,46 @@ at a time; and one TLS context for all, which takes a megabyte and tens of milli
 
 import contextlib
 import functools
+import os
 import sys
+import weakref
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import anyio
 
 from runner.core import waiting
+from runner.llm.clients.model_names import Target
+
+C = TypeVar("C")
 
 AT_ONCE = 64  #: calls of one client
+
+
+def arguments(target: Target, timeout: float | None, max_retries: int) -> dict[str, Any]:
+    """What a vendor's client is made with."""
+    about = {"api_key": target.api_key, "base_url": target.base_url, "max_retries": max_retries}
+    return about if timeout is None else {**about, "timeout": timeout}
+
+
+class OwnClient(Generic[C]):
+    """The client for calls that block: one for each process, as its connections are no good in a fork."""
+
+    def __init__(self, make: Callable[[], C]) -> None:
+        self._make = make
+        self._made: tuple[int, C] | None = None
+
+    def get(self) -> C:
+        """The client, which is closed when this is not used any more."""
+        if self._made is None or self._made[0] != os.getpid():
+            self._made = (os.getpid(), self._make())
+            weakref.finalize(self, _close, *self._made).atexit = False
+        return self._made[1]
+
+
+def _close(pid: int, client: Any) -> None:
+    if pid == os.getpid():
+        client.close()
 
 
 class SharedClients:

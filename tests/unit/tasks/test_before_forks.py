@@ -11,11 +11,11 @@ from billiard import get_context
 from celery import platforms
 
 from runner.bundles import task_logging
+from runner.core.processes import end_with_parent
 from runner.engine import adapters, observers
 from runner.journal import shared_memory
 from runner.providers.redis import scripts
 from runner.tasks import jobs, pool
-from runner.tasks.child import end_with_parent
 
 
 def test_all_scripts_and_observers_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
