@@ -315,7 +315,7 @@ def test_a_stream_of_the_usual_form(events, server, monkeypatch):
         lambda _: httpx2.Response(200, headers={"content-type": "text/event-stream"}, content=body)
     )
     client = openai.OpenAI(api_key="k", http_client=httpx2.Client(transport=transport))
-    monkeypatch.setattr(openai_client.Client, "_sync", lambda _: client)
+    monkeypatch.setattr(openai_client.OwnClient, "get", lambda _: client)
     assert read("openai", True, body) == LLM("openai/m", base_url="http://m", api_key="k", stream=True).complete("?")
 
 
