@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from runner.core.awaiting import result_of
 from runner.core.errors import TaskError
+from runner.core.waiting import result_of
 
 CALL = "()"
 

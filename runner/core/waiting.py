@@ -3,9 +3,11 @@
 Who starts a worker says which of the two it is. What waits asks `here`, and knows of no threads and no event loops.
 """
 
+import asyncio
+import inspect
 import threading
 import time
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -114,6 +116,16 @@ def sleep(seconds: float) -> None:
 def in_thread(do: Callable[[], T]) -> T:
     """What ``do`` gives, where it may block."""
     return do() if (waiter := here()) is None else waiter.in_thread(do)
+
+
+async def awaited(value: Awaitable[T]) -> T:
+    """What it gives, as a coroutine: `asyncio.run` takes no other awaitables."""
+    return await value
+
+
+def result_of(value: Any) -> Any:
+    """The value; where it is to be awaited, what it gives, on an event loop of its own."""
+    return asyncio.run(awaited(value)) if inspect.isawaitable(value) else value
 
 
 class TaskLock:

@@ -11,13 +11,13 @@ from pydantic import BaseModel, ValidationError
 from runner.agents import Agent
 from runner.core import encoding, waiting
 from runner.core import output as outputs
-from runner.core.awaiting import awaited
 from runner.core.errors import BadCrew, TaskError, UnknownTask
 from runner.core.interpolation import interpolate, placeholders
 from runner.core.output import TaskOutput
 from runner.core.plain_text import why_no_name
 from runner.core.plan import THREAD, Plan, PlannedTask, refuse_cycles, sequential_order
 from runner.core.plan.dependencies import EVERYTHING
+from runner.core.waiting import awaited
 from runner.crews import kickoff_callbacks, native_task, planning
 from runner.crews.context import ConditionalTask, Task, TaskContext
 from runner.crews.crew import Crew, Process

@@ -12,10 +12,10 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-from runner.core.awaiting import awaited, result_of
 from runner.core.compatibility import TRIGGER_PAYLOAD
 from runner.core.context_value import ContextValue
 from runner.core.errors import BadInput, TaskError
+from runner.core.waiting import awaited, result_of
 from runner.events import (
     FlowInputReceivedEvent,
     FlowInputRequestedEvent,

@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any, TypeVar
 
-from runner.core.awaiting import awaited
 from runner.core.errors import BadCrew
+from runner.core.waiting import awaited
 from runner.crews.crew import Crew
 
 C = TypeVar("C")

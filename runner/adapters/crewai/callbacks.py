@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from runner.adapters.crewai import crew_plan, values
 from runner.adapters.crewai.lazy_outputs import PriorOutputs
 from runner.core import output as outputs
-from runner.core.awaiting import result_of
+from runner.core.waiting import result_of
 from runner.crews import callback_state
 from runner.crews.callback_state import is_closing
 from runner.journal.current_journal import journal_here

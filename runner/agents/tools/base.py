@@ -9,7 +9,7 @@ from typing import Any, ClassVar, overload
 from pydantic import BaseModel, ConfigDict, Field
 
 from runner.agents.tools.schema import arguments_of, schema_from
-from runner.core.awaiting import awaited
+from runner.core.waiting import awaited
 
 
 class EnvVar(BaseModel):
