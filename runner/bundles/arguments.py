@@ -65,6 +65,8 @@ def called(attr: str, value: Any) -> Program:
         found = [] if inspect.isclass(value) else list(inspect.signature(value).parameters.values())
     except (TypeError, ValueError):  # a builtin that does not tell
         return Program(name)
+    if fixed := [one.name for one in found if one.kind is one.POSITIONAL_ONLY and one.default is one.empty]:
+        raise BadCrew(f"{name} takes {', '.join(fixed)} by position only, which no input can be: take the / out of it")
     try:
         hints = get_type_hints(inspect.unwrap(getattr(value, "__func__", value))) if found else {}
     except (TypeError, NameError, AttributeError):  # it names what is there for type checkers alone

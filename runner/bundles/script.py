@@ -69,13 +69,13 @@ def is_call_of(module: ModuleType, name: str) -> bool:
 
 
 def example_call(file: Path) -> str:
-    """How a function of a file that takes no arguments is named: ``main``, else its first; FUNCTION where none does."""
+    """How a message names a function of a file without arguments, ``main``, else its first; "" if there is none."""
     tree = syntax.parse(file.read_bytes(), str(file)) if file.suffix == ".py" else ast.Module([], [])
     free = [
         one.name for one in tree.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) and _is_free(one.args)
     ]
-    public = [name for name in free if not name.startswith("_")] or ["FUNCTION"]
-    return f"{file.name}:{'main' if 'main' in public else public[0]}()"
+    public = [name for name in free if not name.startswith("_")]
+    return f", as in {file.name}:{'main' if 'main' in public else public[0]}()" if public else ""
 
 
 def _is_free(args: ast.arguments) -> bool:

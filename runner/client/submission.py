@@ -101,7 +101,8 @@ class Prepared:
         """What else could be run, that needs no inputs of its caller."""
         file = self.target.file
         if self._what == "agent":
-            return f"; or name the function that runs it, as in {example_call(file)}"
+            example = example_call(file)
+            return f"; or name the function that runs it{example}" if example else ""
         if self._what == "crew" and self.attr != script.NAME and script.kicks_off(file):
             return f"; or name what the file does as a script, which has them: {file.name}:{script.NAME}"
         if file.name == CREW_FILE and (main := file.with_name(MAIN_FILE)).is_file():

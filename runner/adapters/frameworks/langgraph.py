@@ -6,7 +6,8 @@ import inspect
 import uuid
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -24,10 +25,12 @@ from runner.adapters.frameworks.framework import (
 from runner.adapters.frameworks.required_inputs import keys_read
 from runner.bundles.arguments import given
 from runner.core.errors import TaskError
+from runner.core.inputs import kind_of
 from runner.journal.tool_context import Without
 from runner.journal.tool_uses import Use, record_uses
 
 _MESSAGES = "messages"
+_ITSELF = {str, int, float, bool, list, tuple, set, type(None)}
 
 
 class LangGraph(AgentFramework):
@@ -43,15 +46,21 @@ class LangGraph(AgentFramework):
 
     def inputs(self, agent: Any) -> list[str]:
         """``prompt`` stands for its messages, where the run has none; then what else it cannot begin without."""
+        if (argument := _argument(agent)) is not None:
+            return [argument[0]]
         needed = [name for name in _needed(agent) if name != _MESSAGES]
         return [PROMPT, *needed] if _MESSAGES in agent.channels and _MESSAGES not in (given.get() or {}) else needed
 
     def input_kinds(self, agent: Any) -> dict[str, str]:
-        """As the class of its state declares its fields."""
+        """As the class of its state declares its fields, or its function its argument."""
+        if (argument := _argument(agent)) is not None:
+            return {name: kind for name, of in [argument] if (kind := kind_of(of))}
         return declared_kinds(_begins_with(agent))
 
     def input_names(self, agent: Any) -> list[str]:
         """The same, and ``prompt``: the graph would pass over others without a word."""
+        if (argument := _argument(agent)) is not None:
+            return [argument[0]]
         schema = _begins_with(agent)
         is_open = getattr(schema, "model_config", {}).get("extra") == "allow"
         fields = [] if is_open else list(declared(schema))
@@ -65,15 +74,17 @@ class LangGraph(AgentFramework):
 
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
         """The text of its last message, or its last state."""
-        begins = dict(inputs)
-        if PROMPT in begins and _MESSAGES in agent.channels:
+        begins: Any = dict(inputs)
+        if (argument := _argument(agent)) is not None:
+            begins = begins[argument[0]]
+        elif PROMPT in begins and _MESSAGES in agent.channels:
             begins[_MESSAGES] = [*begins.get(_MESSAGES, []), {"role": "user", "content": begins.pop(PROMPT)}]
         config = _own_thread(agent)
         try:
             state = await agent.ainvoke(begins, config)
         except KeyError as error:
             name = error.args[0] if error.args else None
-            if name in begins or name not in declared(_begins_with(agent)):
+            if name not in declared(_begins_with(agent)) or name in begins:
                 raise
             raise TaskError(
                 f"the graph looked up {name!r}, which is in no input: give it with --input {name}=..."
@@ -95,6 +106,22 @@ class LangGraph(AgentFramework):
         passing = (import_module("langgraph.errors").GraphBubbleUp,)
         for method in ("run", "arun"):
             record_uses(tool, method, functools.partial(_about, method), passing=passing)
+
+
+def _argument(agent: Any) -> tuple[str, Any] | None:
+    """The one argument of an `@entrypoint` that is declared to be text, a number or a list, and what it is: it is given
+    that input itself. Another one is given all inputs by name, as a graph is."""
+    start = None if hasattr(agent, "builder") else agent.channels.get("__start__")
+    of = getattr(start, "typ", None)
+    if not {get_origin(one) or one for one in _members(of)} <= _ITSELF:
+        return None
+    bound = next(iter(agent.nodes.values())).bound
+    function = getattr(bound, "func", None) or getattr(bound, "afunc", None)
+    return (next(iter(inspect.signature(function).parameters)), of) if function is not None else None
+
+
+def _members(of: Any) -> tuple[Any, ...]:
+    return get_args(of) if get_origin(of) in (Union, UnionType) else (of,)
 
 
 def _begins_with(agent: Any) -> Any:

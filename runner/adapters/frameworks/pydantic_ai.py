@@ -10,12 +10,17 @@ from pydantic.errors import PydanticUserError
 
 from runner.adapters.frameworks.approvals import ask, decide, elsewhere
 from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers
-from runner.bundles.arguments import given
+from runner.bundles.arguments import given, needed
 from runner.core.errors import BadCrew, BadInput
 from runner.core.field_errors import format_field_errors
 from runner.core.inputs import kind_of, typed
 from runner.journal.tool_uses import Use, record_uses
 
+_TAKE_CONTEXT = (
+    *("_output_validators", "_system_prompt_functions", "_dynamic_toolsets", "_cap_toolsets", "_cap_instructions"),
+    *("_event_stream_handler", "_user_toolsets"),
+)
+"""Where an agent keeps what may be given its context, besides tools and instructions."""
 DEPS = "deps"  #: the input that the agent's dependencies are made of
 
 
@@ -36,15 +41,17 @@ class PydanticAI(AgentFramework):
         return isinstance(thing, import_module("pydantic_ai.agent").AbstractAgent)
 
     def inputs(self, agent: Any) -> list[str]:
-        """``prompt``, and ``deps`` of an agent that declares some. Raises `BadCrew` where no input can be those, and
-        `BadInput` where that of the run cannot."""
+        """``prompt``, and ``deps`` of an agent that declares some, and may use them. Raises `BadCrew` where no input
+        can be those, and `BadInput` where that of the run cannot."""
         kind = _deps_type(agent)
         if kind is None:
             return [PROMPT]
         inputs = typed(given.get() or {}, self.input_kinds(agent))
-        if DEPS in inputs:
-            _deps(agent, inputs)
-        return [PROMPT, *([] if _fits(kind, None) else [DEPS])]
+        if DEPS not in inputs and not _uses_deps(agent):
+            return [PROMPT]
+        can_be_none = _fits(kind, None)
+        _deps(agent, inputs)
+        return [PROMPT, *([] if can_be_none else [DEPS])]
 
     def input_kinds(self, agent: Any) -> dict[str, str]:
         """What its ``deps`` are in JSON."""
@@ -79,6 +86,20 @@ def _deps_type(agent: Any) -> Any:
     """What its author says that its ``deps`` are; None for nothing."""
     kind = getattr(agent, "deps_type", None)
     return None if kind in (None, object, type(None)) else kind
+
+
+def _uses_deps(agent: Any) -> bool:
+    """Whether a function of the agent's may take the context, in which ``deps`` are; True where that is not known."""
+    parts = [vars(agent).get(name) for name in _TAKE_CONTEXT]
+    if any(parts) or not hasattr(agent, "_instructions"):
+        return True
+    said = [getattr(one, "instruction", one) for one in agent._instructions]
+    tools = [tool for one in agent.toolsets for tool in getattr(one, "tools", {"": None}).values()]
+    return (
+        any(callable(one) and needed(one) for one in said)
+        or not isinstance(agent.output_type, type)
+        or any(getattr(tool, "takes_ctx", True) or getattr(tool, "prepare", True) for tool in tools)
+    )
 
 
 def _fits(kind: Any, value: object) -> bool:

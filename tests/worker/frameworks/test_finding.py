@@ -82,7 +82,7 @@ def test_the_agent_that_the_others_work_for_is_run(code: str, name: str, tmp_pat
         (
             OPENAI + NOTHING,
             "agent.py: no agent or graph in it; it defines work (a function): write agent = Agent(...) at its top "
-            "level in it, or a function without arguments that runs it, as in agent.py:FUNCTION()",
+            "level in it, or a function without arguments that runs it",
         ),
     ],
 )

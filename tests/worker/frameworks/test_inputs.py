@@ -195,6 +195,15 @@ def look(ctx) -> str:
     return ctx.deps.who * ctx.deps.tries
 """
 CLIENT = "import httpx\nfrom pydantic_ai import Agent\n\nagent = Agent('test', deps_type=httpx.Client)\n"
+CLIENT += "\n\n@agent.tool\ndef look(ctx) -> str:\n    return str(ctx.deps)\n"
+NO_CONTEXT = DEPS.replace("@agent.tool\ndef look(ctx)", "@agent.tool_plain\ndef look()").replace("ctx.deps", "Deps")
+ENTRY = """
+from langgraph.func import entrypoint
+
+@entrypoint()
+def work(topic: str | None) -> str:
+    return f"about {topic}"
+"""
 MAIN = "from pydantic_ai import Agent\n\ndef main(topic: str, tries: int, often=False):\n    return topic * tries\n"
 
 
@@ -206,7 +215,7 @@ MAIN = "from pydantic_ai import Agent\n\ndef main(topic: str, tries: int, often=
             GRAPH,
             "",
             {"tries": "2"},
-            "the agent needs the input 'topic': give it with --input topic=... or inputs={...};",
+            "the agent needs the input 'topic': give it with --input topic=... or inputs={...}",
         ),
         (GRAPH, "", {"topic": "a", "tries": "x"}, "the input 'tries' is a whole number, not 'x'"),
         (
@@ -214,6 +223,14 @@ MAIN = "from pydantic_ai import Agent\n\ndef main(topic: str, tries: int, often=
             "",
             {"prompt": "Dig."},
             "the agent needs the input 'deps' (an object): give it with --input deps=... or",
+        ),
+        (ENTRY, "", {}, "the agent needs the input 'topic': give it with --input topic=..."),
+        (ENTRY, "", {"topic": "a", "tries": "2"}, "the agent has no input 'tries'"),
+        (
+            MAIN.replace("topic: str", "topic, /"),
+            ":main()",
+            {"topic": "a"},
+            "main takes topic by position only, which no",
         ),
         (DEPS, "", {"prompt": "Dig.", "deps": "{}"}, "the input 'deps': Deps needs 'who' and 'tries'"),
         (MAIN, ":main()", {}, "the function needs the inputs 'topic' and 'tries' (a whole number): give each with"),
@@ -225,7 +242,7 @@ def test_what_is_missing_is_said_before_anything_is_stored(
     code: str, where: str, inputs: dict[str, object], said: str, client: Client, tmp_path: Path
 ) -> None:
     (tmp_path / "agent.py").write_text(code)
-    with pytest.raises(BadInput) as error:
+    with pytest.raises((BadInput, BadCrew)) as error:
         client.submit(f"{tmp_path / 'agent.py'}{where}", inputs)
     assert str(error.value).startswith(said)
     assert client.runs() == []
@@ -314,6 +331,42 @@ def test_a_file_is_read_by_the_first_of_many_inputs_in_python_too(tmp_path: Path
     assert prepared.plan.crew == "owls"
     assert list(numbered) == [(1, {"topic": "owls"}), (2, {"topic": "bees"})]
     assert list(by_first(prepared, iter(()))[1]) == []
+
+
+def test_an_entrypoint_is_given_what_it_declares_and_no_dict_of_it(tmp_path: Path) -> None:
+    async def result(one: Any, inputs: dict[str, Any]) -> Any:
+        return await LANGGRAPH.run(one, inputs)
+
+    _, one = found(tmp_path, ENTRY)
+    assert asyncio.run(result(one, {"topic": "owls"})) == "about owls"
+    assert LANGGRAPH.inputs(entrypoint()(knows)) == []  # which may take any
+
+    @entrypoint()
+    async def adds(numbers: list[int], *, previous: Any = None) -> int:
+        return sum(numbers)
+
+    assert (LANGGRAPH.inputs(adds), LANGGRAPH.input_kinds(adds)) == (["numbers"], {"numbers": "array"})
+    assert asyncio.run(result(adds, {"numbers": [1, 2]})) == 3
+
+
+@pytest.mark.parametrize(
+    ("more", "needed"),
+    [
+        ("", ["prompt"]),
+        ("@agent.instructions\ndef says() -> str:\n    return 'Dig.'\n", ["prompt"]),
+        ("@agent.instructions\ndef says(ctx) -> str:\n    return ctx.deps.who\n", ["prompt", "deps"]),
+        ("@agent.system_prompt\ndef says(ctx) -> str:\n    return ctx.deps.who\n", ["prompt", "deps"]),
+        ("@agent.output_validator\ndef says(ctx, it: str) -> str:\n    return ctx.deps.who\n", ["prompt", "deps"]),
+        ("@agent.toolset\ndef more(ctx):\n    return None\n", ["prompt", "deps"]),
+        ("@agent.tool\ndef more(ctx) -> str:\n    return ctx.deps.who\n", ["prompt", "deps"]),
+    ],
+)
+def test_deps_are_not_asked_for_where_no_function_takes_the_context(
+    more: str, needed: list[str], tmp_path: Path
+) -> None:
+    from runner.adapters.frameworks.pydantic_ai import FRAMEWORK
+
+    assert FRAMEWORK.inputs(found(tmp_path, NO_CONTEXT + more)[1]) == needed
 
 
 def test_deps_that_no_input_can_be_are_said_so(tmp_path: Path) -> None:
