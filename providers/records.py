@@ -90,6 +90,16 @@ class RunRecord:
         }
 
 
+class ToldEvent:
+    """An event of a task's code that goes to the store with the next write of its task."""
+
+    __slots__ = ("place", "sequence")
+
+    def __init__(self, sequence: int | None = None) -> None:
+        self.sequence = sequence  #: its number among the run's; None until the store has said it, 0 if it refused it
+        self.place = 0  #: among those that it is sent with, from 1
+
+
 @dataclass(frozen=True, slots=True)
 class Committed:
     """A committed output: where in the branch's sequence it stands, and what it is.

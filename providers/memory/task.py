@@ -34,6 +34,7 @@ from runner.providers.memory.transitions import (
     unlock,
     wait_if_asked,
 )
+from runner.providers.records import ToldEvent
 
 
 class MemoryTask:
@@ -203,9 +204,9 @@ class MemoryTask:
         about: str,
         *,
         more: Mapping[str, Any] | None = None,
-        parent: int = 0,
-        started: int = 0,
-        cause: int = 0,
+        parent: int | ToldEvent = 0,
+        started: int | ToldEvent = 0,
+        cause: int | ToldEvent = 0,
         ends: str = "",
         trigger: str = "",
     ) -> int:
@@ -215,6 +216,9 @@ class MemoryTask:
         checkpoint trigger that it is.
         """
         run, task = self._hold()
+        parent, started, cause = (
+            one if isinstance(one, int) else one.sequence or 0 for one in (parent, started, cause)
+        )
         parent = parent or task.started
         relatives = Relatives(parent, started, cause)
         seq = emit(self._memory, run, kind, self._name, about, relatives, **(more or {}))
@@ -227,6 +231,10 @@ class MemoryTask:
             if run.branches[self._name].seq > before:
                 number_steps(run.branches[self._name], self._key)
         return seq
+
+    def tell_event(self, kind: str, about: str, **relatives: Any) -> ToldEvent:
+        """The same of one whose sequence is not needed yet."""
+        return ToldEvent(self.append_event(kind, about, **relatives))
 
     # -- the end
 

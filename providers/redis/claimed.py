@@ -1,10 +1,8 @@
-"""The writes of a worker that holds a task: steps, events, and then a commit or a release."""
+"""The end of a task that a worker holds: a commit or a release. What comes before are its steps and its events."""
 
-import itertools
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property
+from collections.abc import Callable, Iterable
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any
 
@@ -18,16 +16,16 @@ from runner.core.redaction import redact
 from runner.core.settings import MAX_HANDOVERS
 from runner.journal.acknowledged_writes import Log
 from runner.providers.redis import keys, scripts
-from runner.providers.redis.claimed_steps import ClaimedSteps
 from runner.providers.redis.pipelined import PipelinedConnection
 from runner.providers.redis.rewound import LookBack
-from runner.providers.redis.scripts import claimed, flat, milliseconds, specifications, stamp
+from runner.providers.redis.run_events import RunEvents
+from runner.providers.redis.scripts import claimed, milliseconds, specifications, stamp
 
 if TYPE_CHECKING:
     from runner.providers.redis.shared_connection import ConnectionSide
 
 
-class ClaimedTask(ClaimedSteps):
+class ClaimedTask(RunEvents):
     """The writes that a claim allows. Each shows the token; `ClaimLost` if it no longer holds.
 
     ``end_events`` are the sequences of the events that ended the task and, with it, its branch; 0 where it did not.
@@ -48,67 +46,6 @@ class ClaimedTask(ClaimedSteps):
         self.next: Claim | None = None
         if within_tasks(claim.scope.triggers):
             self._unnumbered = list(claim.recorded)
-
-    def note(self, kind: str, text: str) -> None:
-        """Put a line among the run's events."""
-        slots = {
-            "run": self._run,
-            "task": self._task,
-            **self._who,
-            "kind": kind,
-            "text": redact(text),
-            "nonce": self._nonce(),
-        }
-        self._held(scripts.load("note"), **slots)
-
-    def append_event(
-        self,
-        kind: str,
-        about: str,
-        *,
-        more: Mapping[str, Any] | None = None,
-        parent: int = 0,
-        started: int = 0,
-        cause: int = 0,
-        ends: str = "",
-        trigger: str = "",
-    ) -> int:
-        """Put an event of the task's code among the run's: see ``append_event.lua``. Returns its sequence."""
-        with self._lock:
-            if self._posted is not None:
-                self._settle(self._posted)
-            steps = self._unnumbered if trigger else None
-            seq = self._held(
-                scripts.load("append_event"),
-                run=self._run,
-                branch=self._branch,
-                task=self._task,
-                **self._who,
-                kind=kind,
-                about=about,
-                more=flat(more or {}),
-                parent=parent,
-                started=started,
-                cause=cause,
-                ends=ends,
-                trigger=trigger,
-                steps=json.dumps(steps, ensure_ascii=False) if steps else "",
-                stamp=stamp(),
-                nonce=self._nonce(),
-            )
-            if steps:
-                steps.clear()
-        return seq
-
-    @cached_property
-    def _nonces(self) -> Iterator[str]:
-        """Of what it says among the run's events: most tasks say nothing."""
-        me = os.urandom(4).hex()
-        return (f"{me}.{number}" for number in itertools.count())
-
-    def _nonce(self) -> str:
-        with self._lock:
-            return next(self._nonces)
 
     def commit(
         self,
@@ -158,6 +95,9 @@ class ClaimedTask(ClaimedSteps):
     ) -> str:
         with self._lock:
             self._note_open_again()
+            if self._unsent is not None:
+                self._send_events()
+            sent = self._sent
         slots = {
             "home": self._home,
             "run": self._run,
@@ -176,9 +116,14 @@ class ClaimedTask(ClaimedSteps):
             "queue": queue,
             "nonce": os.urandom(8).hex() if process else "",
             "recorded": self._log.count if self._log is not None else 0,
+            "events": [] if sent is None or sent.sequence is not None else [sent.nonce],
         }
-        while (answer := self._fenced(scripts.load("commit"), **slots))[0] == "rewound":
-            if not self._look_back():
+        while (answer := self._fenced(scripts.load("commit"), **slots))[0] in ("rewound", "untold"):
+            if answer[0] == "untold":
+                with self._lock:
+                    self._confirm_events()
+                slots["events"] = []
+            elif not self._look_back():
                 slots["recorded"] = 0  # what is missing is not remembered any more
         if answer[0] == "changed":
             return "changed"
@@ -235,6 +180,7 @@ class ClaimedTask(ClaimedSteps):
         slots["replayed"] = counters_text(slots["replayed"])
         with self._lock:
             self._note_open_again()
+            self._confirm_events()
         answer = self._fenced(
             script, home=self._home, run=self._run, task=self._task, worker=self._claim.worker, **slots
         )

@@ -99,8 +99,8 @@ class ClaimedSteps(StepIntents):
         soon, the note is withdrawn. A process that dies meanwhile has said whether it came, or what has left.
         """
         with self._lock:
-            if self._posted is not None:
-                self._settle(self._posted)
+            if self._posted is not None or self._unsent is not None:
+                self._make_way()
             if self._out.ahead:
                 self._confirm()
             if entry is STEP and usage is NO_TOKENS and not replayed and self._record_watched(step, value):
@@ -190,8 +190,8 @@ class ClaimedSteps(StepIntents):
             self.record_step(step, value, replayed=replayed, entry=entry, usage=usage, reported=reported)
             return _nothing
         with self._lock:
-            if self._posted is not None:
-                self._settle(self._posted)
+            if self._posted is not None or self._unsent is not None:
+                self._make_way()
             if self._out.ahead:
                 self._confirm()
             many = self._open[entry]
@@ -329,8 +329,8 @@ class ClaimedSteps(StepIntents):
     ) -> None:
         """Record what several steps gave, and note those that begin next: one round trip. Raises `ClaimLost`."""
         with self._lock:
-            if self._posted is not None:
-                self._settle(self._posted)
+            if self._posted is not None or self._unsent is not None:
+                self._make_way()
             if self._out.ahead:
                 self._confirm()
             texts, kinds, calls = list[str](), "", list[list[Any]]()

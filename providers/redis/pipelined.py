@@ -2,12 +2,13 @@
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import filterfalse, islice
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hiredis
 from redis import ConnectionError
@@ -17,6 +18,9 @@ from redis.exceptions import DataError, ResponseError
 from runner.providers.redis import keys
 from runner.providers.redis.connection import Client
 from runner.providers.redis.outages import TRANSIENT_ERRORS, NotNow, not_now, retry_while_unavailable
+
+if TYPE_CHECKING:
+    from runner.providers.redis.scripts import LuaScript
 
 log = logging.getLogger(__name__)
 
@@ -49,11 +53,13 @@ class PipelinedConnection:
         self._replicas = replicas
         self._behind = False
         self._connection: Any = retry_while_unavailable(client.connection_pool.get_connection)
-        self._unread = 0
+        self._unread = deque[Callable[[Any], object] | None]()
         self._is_posted = False
         self._closed = False
         self.reconnected = True
-        """Whether the server may not know our scripts, or what was sent `later`: see who sends it again."""
+        """Whether what was sent without waiting may be lost, or was refused: see who sends it again."""
+        self.known: set[str] = set()
+        """The scripts that the server has been given on this connection, by their hash."""
         self.missed: Callable[[], object] = bool
         """Called when a command was not taken: what was sent `later` before it may be lost, or refused, too."""
         self.watches = True
@@ -65,17 +71,23 @@ class PipelinedConnection:
         """What one task writes to: the connection itself, as no other task does meanwhile."""
         return self
 
-    def send_nowait(self, *command: Any) -> None:
-        """Send a command whose answer does not matter."""
+    def send_nowait(self, *command: Any, heard: Callable[[Any], object] | None = None) -> None:
+        """Send a command without waiting for its answer. ``heard`` is called with it when it is read; with None where
+        it is an error, or lost."""
         try:
             with self.lock:
+                self._unread.append(heard)
                 self._send(*command)
-                self._unread += 1
         except TRANSIENT_ERRORS:
             self.close()
         except BaseException:
             self.close()
             raise
+
+    def load(self, script: "LuaScript") -> None:
+        """Have the server know the script of what is to be sent without waiting."""
+        self.execute_command("SCRIPT", "LOAD", script.text)
+        self.known.add(script.sha)
 
     def post(self, command: bytes) -> None:
         """Send a command whose answer `answer` gives; nothing else is to be sent here before."""
@@ -106,7 +118,7 @@ class PipelinedConnection:
                     self._send(*command)
                 else:
                     self._is_posted = False
-                    self._unread -= 1
+                    self._unread.pop()
                 if self._unread:
                     self._read_unread()
                 return self._read()
@@ -203,11 +215,14 @@ class PipelinedConnection:
     def _read_unread(self) -> None:
         self._is_posted = False
         while self._unread:
-            self._unread -= 1
+            answer = None
             try:
-                self._read()
+                answer = self._read()
             except ResponseError:
                 self.reconnected = True
+                self.known.clear()
+            if (heard := self._unread.popleft()) is not None:
+                heard(answer)
 
     def _read(self) -> Any:
         """The next answer. What redis-py does around its parser is done by who calls this, and costs as much."""
@@ -221,9 +236,13 @@ class PipelinedConnection:
 
     def close(self) -> None:
         """Close the socket; the next command opens it again."""
-        self._unread = 0
+        lost = [heard for heard in self._unread if heard is not None]
+        self._unread.clear()
+        self.known.clear()
         self._is_posted = False
         self._closed = True
         self.reconnected = True
         self.watcher = None
         self._connection.disconnect()
+        for heard in lost:
+            heard(None)

@@ -26,10 +26,10 @@ class SharedConnection(PipelinedConnection):
             self._sides.add(found)
         return found
 
-    def send_nowait(self, *command: Any) -> None:
-        """Send a command whose answer does not matter."""
+    def send_nowait(self, *command: Any, heard: Callable[[Any], object] | None = None) -> None:
+        """Send a command without waiting for its answer."""
         with self._turn:
-            super().send_nowait(*command)
+            super().send_nowait(*command, heard=heard)
             self._pass_on()
 
     def ask(self, *command: Any) -> Any:
@@ -68,6 +68,7 @@ class ConnectionSide:
         self.lock = waiting.TaskLock()  # its task may have threads, and coroutines
         self.execute_command, self.send_nowait = line.execute_command, line.send_nowait
         self.settle, self.replicated = line.settle, line.replicated
-        self.reconnected = True
+        self.known, self.load = line.known, line.load
+        self.reconnected = False
         self.missed: Callable[[], object] = bool
         self.watches, self.watcher = False, None  # others use the connection as well

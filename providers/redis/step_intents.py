@@ -51,6 +51,7 @@ class StepIntents:
         self._log = log.claim if log is not None else None
         self._noted = False
         self._posted: Any = None  # a record that is not acknowledged: whatever is written next waits for it
+        self._unsent: Any = None  # events that go with whatever is written next
         # Whether a note is reserved for the next step: the store has one step more than are begun. False: that began.
         self._reserved: bool | None = None
         self._expected = STEP  # for which it is
@@ -76,8 +77,8 @@ class StepIntents:
         Raises `ClaimLost`.
         """
         with self._lock:
-            if self._posted is not None:
-                self._settle(self._posted)
+            if self._posted is not None or self._unsent is not None:
+                self._make_way()
             for one in supersedes:
                 self._open[one] -= 1
             self._open[entry] += 1
@@ -99,8 +100,8 @@ class StepIntents:
             self.begin_step(entry, supersedes=supersedes, intent_only=intent_only)
             return
         with self._lock:
-            if self._posted is not None:
-                self._settle(self._posted)
+            if self._posted is not None or self._unsent is not None:
+                self._make_way()
             self._next.recorded = None
             new = self._add_open(begins)
             soon = not self._quiet() and not outage.waiting
@@ -138,8 +139,8 @@ class StepIntents:
     def drop_step(self, entry: AccountKey = STEP, *, intent_only: bool = False) -> None:
         """A begun step raised: it is not in doubt."""
         with self._lock:
-            if self._posted is not None:
-                self._settle(self._posted)
+            if self._posted is not None or self._unsent is not None:
+                self._make_way()
             if not intent_only:
                 self._out.count(entry, -1)
             self._open[entry] = max(self._open[entry] - 1, 0)
@@ -150,8 +151,19 @@ class StepIntents:
                 self._log.began(self._open.text())
             self._note_open()
 
+    def _make_way(self) -> None:
+        """What comes before whatever is written next: a posted record is acknowledged, events are on their way."""
+        if self._posted is not None:
+            self._settle(self._posted)
+        if self._unsent is not None:
+            self._send_events()
+
     def _settle(self, posted: Any) -> None:
         """Return when a record that was posted is acknowledged."""
+        raise NotImplementedError
+
+    def _send_events(self) -> None:
+        """Send those that were to go with what is written next."""
         raise NotImplementedError
 
     def _quiet(self) -> bool:
@@ -193,9 +205,9 @@ class StepIntents:
 
         The ``new`` ones are done without waiting for the answer: they count also if the claim is lost by now.
         """
-        if self._line.reconnected:
-            self._line.execute_command("SCRIPT", "LOAD", self._begin.script.text)
-            self._line.reconnected = False
+        if self._begin.script.sha not in self._line.known:
+            self._line.load(self._begin.script)
+        self._line.reconnected = False
         self._line.send_nowait(self._begin.packed(self._open.text() if begun is None else begun, new))
         self._noted = True
         self._reserve(None)
@@ -234,8 +246,8 @@ class StepIntents:
 
     def _held(self, script: scripts.LuaScript | PackedScript, *slots: str, **by_name: Any) -> int:
         with self._lock:
-            if self._posted is not None:
-                self._settle(self._posted)
+            if self._posted is not None or self._unsent is not None:
+                self._make_way()
             answer = int(script(self._line, *slots, **by_name))
         if not answer:
             raise ClaimLost(f"the claim on {self._claim.job.ref} is lost")
@@ -251,8 +263,8 @@ class StepIntents:
     def _fenced(self, script: scripts.LuaScript, **slots: Any) -> Any:
         """Run a script that checks the fencing token. Raises `ClaimLost`."""
         with self._lock:
-            if self._posted is not None:
-                self._settle(self._posted)
+            if self._posted is not None or self._unsent is not None:
+                self._make_way()
             answer = script(self._line, **{**slots, **self._who})
         if answer[0] == "refused":
             raise ClaimLost(f"the claim on {self._claim.job.ref} is lost: token {self._claim.token} no longer holds")

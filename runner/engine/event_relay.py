@@ -20,7 +20,7 @@ from runner.core.ledger import Usage
 from runner.engine.ports import ClaimedTask
 from runner.events import kickoff, scope
 from runner.events.base import BaseEvent
-from runner.events.bus import event_bus, set_audience
+from runner.events.bus import event_bus, module_of, set_audience
 from runner.events.call_events import (
     CallDivergedEvent,
     LLMCallCompletedEvent,
@@ -29,6 +29,7 @@ from runner.events.call_events import (
     ToolUsageEvent,
 )
 from runner.events.pairs import PAIRS
+from runner.events.sinks import sinks
 from runner.events.work_events import (
     CrewKickoffCompletedEvent,
     CrewKickoffFailedEvent,
@@ -38,12 +39,16 @@ from runner.events.work_events import (
     TaskStartedEvent,
 )
 from runner.journal.cancellation.cancel_scope import CancelScope
+from runner.providers.records import ToldEvent
 
 CHUNKS = frozenset({"llm_stream_chunk", "llm_thinking_chunk"})
 """High-volume events: handlers receive them, the run does not record them."""
 
 OURS = ("task_", "crew_kickoff_", "run_", "job_", "write_")
 """The prefixes of the types that the store itself records of runs and their tasks."""
+
+OF_AGENTS = ("agent_execution_", "llm_call_", "tool_usage_")
+"""The prefixes of the types that nothing but handlers looks at in this process."""
 
 _AS_TOLD = {"cached_tokens": "cached_prompt_tokens", "cache_write_tokens": "cache_creation_tokens"}
 """What events call some of a call's tokens, where the ledger has other names."""
@@ -66,7 +71,7 @@ class TaskEvents:
         self._lock = threading.Lock()
         self._closed = False
         self._last = claim.scope.claim
-        self._numbers: OrderedDict[str, int] = OrderedDict()
+        self._numbers: OrderedDict[str, int | ToldEvent] = OrderedDict()
         at = claim.scope
         self._open: list[tuple[str, str]] = []  # what is open around the task's own events, the outermost first
         for number, kind in (
@@ -141,7 +146,10 @@ class TaskEvents:
     # -- inside
 
     def _number(self, event: BaseEvent) -> int:
-        """Put an event of the task's code among the run's, and give it its number and id there."""
+        """Put an event of the task's code among the run's, and give it its number and id there.
+
+        One of an agent's that is not heard here is told: its number and id are the store's alone.
+        """
         with self._lock:
             if self._closed or event.type in CHUNKS:
                 return self._last
@@ -154,21 +162,31 @@ class TaskEvents:
         inner = event.task_id or getattr(event, "crew_name", None) or "?"
         opens = kind in PAIRS and event.parent_event_id == scope.get_current_parent_id()
         triggers = self._claim.scope.triggers
+        about: dict[str, Any] = {
+            "more": _figures(event),
+            "parent": parent,
+            "started": started,
+            "cause": cause,
+            "ends": _interrupted(kind) if opens else "",
+        }
         again = isinstance(event, LLMCallCompletedEvent) and event.replayed  # an earlier attempt wrote its checkpoint
+        trigger = kind if not ours and not again and triggers.intersection((kind, "*")) else ""
+        if not trigger and kind.startswith(OF_AGENTS) and not _is_heard(event):
+            told = self._task.tell_event(kind, self._key, **about)
+            with self._lock:
+                self._remember(event.event_id, told)
+                return self._last
         # Not under the lock: the store may be away, and others that share this thread would wait for it for ever.
         number = self._task.append_event(
-            kind,
-            f"{self._key}/{inner}"[:400] if ours else self._key,
-            more=_figures(event),
-            parent=parent,
-            started=started,
-            cause=cause,
-            ends=_interrupted(kind) if opens else "",
-            trigger=kind if not ours and not again and triggers.intersection((kind, "*")) else "",
+            kind, f"{self._key}/{inner}"[:400] if ours else self._key, trigger=trigger, **about
         )
         with self._lock:
             self._last = max(self._last, number)
-            event.event_id = self._remember(number)
+            event.event_id = event_id_of(self._run, number) or ""
+            self._remember(event.event_id, number)
+            event.parent_event_id = self._id(event.parent_event_id)
+            event.started_event_id = self._id(event.started_event_id)
+            event.triggered_by_event_id = self._id(event.triggered_by_event_id)
         event.previous_event_id = event_id_of(self._run, number - 1)
         return number
 
@@ -183,15 +201,15 @@ class TaskEvents:
         if not self._cancel_scope.in_call and not self._closed:
             self._cancel_scope.check()
 
-    def _remember(self, number: int) -> str:
-        event_id = self._id(number)
+    def _remember(self, event_id: str, number: int | ToldEvent) -> None:
         self._numbers[event_id] = number
         if len(self._numbers) > REMEMBERED:
             self._numbers.popitem(last=False)
-        return event_id
 
-    def _id(self, number: int) -> str:
-        return event_id_of(self._run, number) or ""
+    def _id(self, event_id: str | None) -> str | None:
+        """The id that an event has in the store."""
+        told = self._numbers.get(event_id or "")
+        return event_id_of(self._run, told.sequence or 0) if isinstance(told, ToldEvent) else event_id
 
     def _emit(self, source: Any, event: BaseEvent) -> None:
         with self._cancel_scope.write:
@@ -215,6 +233,13 @@ class TaskEvents:
             "previous_event_id": event_id_of(self._run, number - 1),
         }
         return {name: value for name, value in found.items() if value is not None}
+
+
+def _is_heard(event: BaseEvent) -> bool:
+    """Whether something in this process may look at an event, or its id."""
+    if not type(event).__module__.startswith("runner.") or sinks() or event_bus.listens(event.type):
+        return True
+    return any(not module_of(tap).startswith("runner.") for tap in event_bus.taps)
 
 
 def _figures(event: BaseEvent) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from runner.providers.records import (
     NewRun,
     Question,
     RunRecord,
+    ToldEvent,
 )
 
 
@@ -53,13 +54,27 @@ class ClaimedTask(Recorder, Protocol):
         about: str,
         *,
         more: Mapping[str, Any] | None = None,
-        parent: int = 0,
-        started: int = 0,
-        cause: int = 0,
+        parent: int | ToldEvent = 0,
+        started: int | ToldEvent = 0,
+        cause: int | ToldEvent = 0,
         ends: str = "",
         trigger: str = "",
     ) -> int:
-        """Put an event of the task's code among the run's. Returns its sequence."""
+        """Put an event of the task's code among the run's, after those that were told. Returns its sequence."""
+
+    def tell_event(
+        self,
+        kind: str,
+        about: str,
+        *,
+        more: Mapping[str, Any] | None = None,
+        parent: int | ToldEvent = 0,
+        started: int | ToldEvent = 0,
+        cause: int | ToldEvent = 0,
+        ends: str = "",
+    ) -> ToldEvent:
+        """The same of one whose sequence is not needed yet. It goes with the task's next write, or by itself
+        soon; the task does not end without it. Where the claim is lost, the next write says so."""
 
     def commit(
         self,

@@ -69,7 +69,7 @@ class EventBus:
         self._handlers: dict[EventKind, tuple[Handler, ...]] = {}
         self._found: dict[tuple[type[BaseEvent], str], tuple[Handler, ...]] = {}
         self._waits_for: dict[Handler, tuple[Depends, ...]] = {}
-        self._taps: tuple[Handler, ...] = ()
+        self.taps: tuple[Handler, ...] = ()
         self._dispatcher = Dispatcher()
         self._armed = False
         self._keeps_last = False
@@ -166,14 +166,14 @@ class EventBus:
         An exception in it is logged and goes no further; a BaseException does.
         """
         with self._lock:
-            if function not in self._taps:
-                self._taps = (*self._taps, function)
+            if function not in self.taps:
+                self.taps = (*self.taps, function)
         return function
 
     def untap(self, function: Handler) -> None:
         """Take a tap away."""
         with self._lock:
-            self._taps = tuple(known for known in self._taps if known != function)
+            self.taps = tuple(known for known in self.taps if known != function)
 
     # -- what is kept
 
@@ -365,7 +365,7 @@ class EventBus:
                 run.last_event_id = event.event_id
                 if state is not None:
                     state.event_record.add(event)
-            for tap in self._taps:
+            for tap in self.taps:
                 try:
                     call(tap, source, event, state)
                 except Exception:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from runner.core.plan.dependencies import ReadSet
 from runner.testing.store_batches import BatchConformance
 from runner.testing.store_branches import BranchConformance
 from runner.testing.store_claims import ClaimConformance
@@ -54,6 +55,35 @@ class StoreConformance(ClaimConformance, EndingConformance, ContinuingConformanc
         events = list(driver.runs.events("r-1"))
         assert events[2].fields["tool"] == "x"
         assert events[3].cause == 2
+
+    def test_what_is_told_goes_with_the_next_write_in_order(self, driver: StoreDriver) -> None:
+        driver.submit(plan_of("a"))
+        task = driver.task(driver.take("a")["a"])
+        agent = task.tell_event("agent_execution_started", "a", ends="agent_execution_error")
+        call = task.tell_event("llm_call_started", "a", more={"model": "m"}, parent=agent, ends="llm_call_failed")
+        own = task.append_event("own", "a", parent=call)
+        assert (agent.sequence, call.sequence, own) == (3, 4, 5)
+        task.tell_event("llm_call_completed", "a", parent=agent, started=call, cause=agent)
+        task.commit('{"raw": "x"}', (), used=ReadSet(), replayed=NONE)
+        assert driver.event_log("r-1")[2:7] == [
+            ("agent_execution_started", "a", 2, 0),
+            ("llm_call_started", "a", 3, 0),
+            ("own", "a", 4, 0),
+            ("llm_call_completed", "a", 3, 4),
+            ("agent_execution_error", "a", 2, 3),
+        ]
+        assert [event.fields.get("model") for event in driver.runs.events("r-1")][3] == "m"
+
+    @pytest.mark.parametrize("end", ["release", "fail"])
+    def test_no_task_ends_without_what_was_told(self, driver: StoreDriver, end: str) -> None:
+        driver.submit(plan_of("a"))
+        task = driver.task(driver.take("a")["a"])
+        task.tell_event("tool_usage_started", "a")
+        if end == "fail":
+            task.fail("it raised", replayed=NONE)
+        else:
+            task.release(replayed=NONE)
+        assert driver.event_log("r-1")[2][0] == "tool_usage_started"
 
     def test_what_code_tells_can_be_a_checkpoint(self, driver: StoreDriver) -> None:
         driver.submit(plan_of("a"), checkpoint_on=",tool_usage_finished,")

@@ -1,7 +1,7 @@
 -- Commit a task: its output, the checkpoint and pruning, the tasks that it unlocks and their jobs, all or nothing.
 --
 -- KEYS home run branch task journal outputs
--- ARGV name:text key:text token:int worker:text output:text log_entry:text replayed:entries? next:tasks expansion:expansion? stamp:text process:text queue:text nonce:text recorded:int
+-- ARGV name:text key:text token:int worker:text output:text log_entry:text replayed:entries? next:tasks expansion:expansion? stamp:text process:text queue:text nonce:text recorded:int events:rest
 -- USES now queued emit refuse send unlock close account journals checkpoint lifetime finish wait expand intact take waiting
 --
 -- output: the record as JSON without its opening brace. log_entry: the task and what it used, as the rest of a JSON list that
@@ -11,10 +11,13 @@
 -- process: "", or the process of the worker that continues with the first task that becomes ready: instead of being sent, it
 -- is claimed as by claim.lua. queue: "", or where that process takes its next job if none became ready. nonce: one per commit,
 -- so that a claim whose answer was lost can be asked again. recorded: how many steps the store acknowledged to this claim.
--- Returns {"rewound"} where it has fewer, and they are not counted yet (look_back.lua needs the journal for that),
+-- events: nothing, or the nonce of events that were sent just before, of which it is not known whether they came.
+-- Returns {"untold"} where they did not,
+-- {"rewound"} where it has fewer steps, and they are not counted yet (look_back.lua needs the journal for that),
 -- {"committed", sequence, the branch's status, the event's sequence, that of the branch's completion or 0, and where
 -- one was claimed {task, attempt, what claim.lua returns, and unless they are the same its run, its branch}}, also when this very token committed before (the
 -- events' are 0 then), {"changed"} (the shared texts did: look again), or {"refused"}.
+if #ARGV > events + 1 or ARGV[events + 1] == "" then wrong("events", "a nonce") end
 local done = redis.call("HGET", outputs, key)
 if done then
   local seq, by = string.match(done, '^{"seq":(%d+),"token":(%d+)')
@@ -25,8 +28,9 @@ if done then
   return refuse(run, name, key, token, "commit")
 end
 local t = redis.call("HMGET", task, "token", "scope", "started", "prompt_tokens", "completion_tokens", "begun", "attempt",
-                     "began", "claims", "reserved", "open", "numbered")
+                     "began", "claims", "reserved", "open", "numbered", "told")
 if t[1] ~= token then return refuse(run, name, key, token, "commit") end
+if ARGV[events + 1] and string.match(t[13] or "", "^%S*") ~= ARGV[events + 1] then return {"untold"} end
 if expansion and (redis.call("HGET", shared_key(branch), "version") or "") ~= expansion.version then return {"changed"} end
 if recorded ~= "0" then
   local missing = recorded + (string.match("," .. (t[9] or ""), "," .. token .. ":(%d+),") or 0) - redis.call("HLEN", journal)

@@ -263,7 +263,7 @@ def test_a_call_of_a_claim_that_is_lost_is_in_doubt(scene: Scene) -> None:
 def test_where_nobody_can_read_what_left_its_note_is_waited_for(driver: Driver) -> None:
     scene = Scene(driver, watched=False)
     scene.task.begin_step(GPT, intent_only=True)
-    assert driver.line._unread == 0
+    assert not driver.line._unread
 
 
 def test_what_an_older_process_said_counts_its_tools_as_they_were_noted(scene: Scene) -> None:

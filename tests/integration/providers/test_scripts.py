@@ -486,7 +486,7 @@ def test_a_tool_begins_when_the_store_knows_of_it(driver: Driver, redis: Redis) 
     claim = driver.take()["a"]
     for entry in (AccountKey("tool"), AccountKey("model", "", "m")):
         driver.task(claim).begin_step(entry)
-        assert driver.line._unread == 0
+        assert not driver.line._unread
 
 
 def test_what_a_dead_process_was_unsure_of_is_in_doubt(driver: Driver) -> None:

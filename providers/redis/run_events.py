@@ -1,0 +1,231 @@
+"""The events of a task's code among its run's: those that are waited for, and those that go with the next write.
+
+A told event costs no round trip. It is sent ahead of whatever the task writes next, or by itself soon, and the
+store's answer is read with the next one. What was sent and lost is sent again under the same nonce, which the store
+compares: it is there once. A commit names the nonce of what it does not know to be there, and is refused without that.
+"""
+
+import contextlib
+import itertools
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from runner.core.errors import ClaimLost
+from runner.core.redaction import redact
+from runner.providers.records import ToldEvent
+from runner.providers.redis import scripts
+from runner.providers.redis.claimed_steps import ClaimedSteps
+from runner.providers.redis.outages import outage
+from runner.providers.redis.scripts import PackedScript, flat, stamp
+
+SOON = 0.02  #: seconds after which a told event is sent by itself
+
+
+class _Batch:
+    """Events as they are sent together: the slots of their script, and what the store said."""
+
+    __slots__ = ("events", "is_heard", "nonce", "sequence", "slots")
+
+    def __init__(self, events: Sequence[ToldEvent], nonce: str, slots: Sequence[str]) -> None:
+        self.events, self.nonce, self.slots = events, nonce, slots
+        self.sequence: int | None = None  # the first one's; 0 where the claim is lost
+        self.is_heard = False
+
+    def hear(self, answer: Any) -> None:
+        """The script's answer; None where it failed, or was lost."""
+        self.is_heard = True
+        if answer is None:
+            return
+        self.sequence = int(answer)
+        for number, event in enumerate(self.events):
+            event.sequence = self.sequence + number if self.sequence else 0
+
+
+Telling = tuple[ToldEvent, str, str, str, tuple[int | ToldEvent, ...], str]
+"""An event that is to be sent: type, task, further fields as JSON, relatives, and what ends it."""
+
+
+class RunEvents(ClaimedSteps):
+    """What a claimed task tells its run. Each write shows the token; `ClaimLost` if it no longer holds."""
+
+    _unsent: list[Telling] | None
+    _sent: _Batch | None = None  #: of which it is not known whether they came
+    _is_awaited = False  #: whether `late` looks at it
+
+    @cached_property
+    def _append(self) -> PackedScript:
+        return PackedScript(scripts.load("append_event"), self._run, self._branch, self._task, *self._who.values())
+
+    @cached_property
+    def _nonces(self) -> Iterator[str]:
+        """Of what it says among the run's events: most tasks say nothing."""
+        me = os.urandom(4).hex()
+        return (f"{me}.{number}" for number in itertools.count())
+
+    def note(self, kind: str, text: str) -> None:
+        """Put a line among the run's events."""
+        with self._lock:
+            self._confirm_events()
+            slots = {
+                "run": self._run,
+                "task": self._task,
+                **self._who,
+                "kind": kind,
+                "text": redact(text),
+                "nonce": next(self._nonces),
+            }
+            self._held(scripts.load("note"), **slots)
+
+    def append_event(
+        self,
+        kind: str,
+        about: str,
+        *,
+        more: Mapping[str, Any] | None = None,
+        parent: int | ToldEvent = 0,
+        started: int | ToldEvent = 0,
+        cause: int | ToldEvent = 0,
+        ends: str = "",
+        trigger: str = "",
+    ) -> int:
+        """Put an event of the task's code among the run's, after those that were told: see ``append_event.lua``.
+        Returns its sequence."""
+        event = ToldEvent()
+        with self._lock:
+            if self._posted is not None:
+                self._settle(self._posted)
+            if self._sent is not None:
+                self._confirm_sent()
+            telling = (event, kind, about, flat(more or {}), (parent, started, cause), ends)
+            steps = self._unnumbered if trigger else None
+            self._append_surely(self._batch(telling, trigger, steps or ()))
+            if steps:
+                steps.clear()
+        return event.sequence or 0
+
+    def tell_event(
+        self,
+        kind: str,
+        about: str,
+        *,
+        more: Mapping[str, Any] | None = None,
+        parent: int | ToldEvent = 0,
+        started: int | ToldEvent = 0,
+        cause: int | ToldEvent = 0,
+        ends: str = "",
+    ) -> ToldEvent:
+        """The same of one whose sequence is not needed yet: it goes with the next write, or by itself soon."""
+        event = ToldEvent()
+        telling = (event, kind, about, flat(more or {}), (parent, started, cause), ends)
+        with self._lock:
+            if self._unsent is None:
+                self._unsent = [telling]
+            else:
+                self._unsent.append(telling)
+            if not self._is_awaited:
+                self._is_awaited = True
+                late(self._send_late)
+        return event
+
+    def _batch(self, last: Telling | None = None, trigger: str = "", steps: Sequence[str] = ()) -> _Batch:
+        """All that is to be sent, and ``last``, of which the other arguments are."""
+        tellings, self._unsent = self._unsent or [], None
+        if last is not None:
+            tellings.append(last)
+        for place, (event, *_) in enumerate(tellings, 1):
+            event.place = place
+        rows = [
+            [kind, about, more, *map(_reference, relatives), ends] for _, kind, about, more, relatives, ends in tellings
+        ]
+        nonce, before = next(self._nonces), rows[:-1]
+        recorded, others = (json.dumps(one, ensure_ascii=False) if one else "" for one in (steps, before))
+        return _Batch([one[0] for one in tellings], nonce, (*rows[-1], trigger, recorded, stamp(), nonce, others))
+
+    def _send_events(self) -> None:
+        """Send those that were told. Nothing waits for the answer."""
+        if self._sent is not None:
+            self._confirm_sent()
+        if self._append.script.sha not in self._line.known:
+            self._line.load(self._append.script)
+        self._sent = batch = self._batch()
+        self._line.send_nowait(self._append.packed(*batch.slots), heard=batch.hear)
+
+    def _send_late(self) -> None:
+        """The same, where nothing was written for a moment. Nothing is sent between a record and its answer, nor after
+        what may be lost: there it is left to the next write."""
+        with self._lock:
+            self._is_awaited = False
+            is_sure = self._sent is None or self._sent.sequence is not None
+            if self._unsent is not None and self._posted is None and is_sure and not outage.waiting:
+                self._send_events()
+
+    def _confirm_events(self) -> None:
+        """Return when all that was told is in the store."""
+        if self._posted is not None or self._unsent is not None:
+            self._make_way()
+        if self._sent is not None:
+            self._confirm_sent()
+
+    def _confirm_sent(self) -> None:
+        """Return when what was sent is in the store. Where it was lost, it is sent again."""
+        assert self._sent is not None
+        if not self._sent.is_heard:
+            self._line.settle()
+        if self._sent.sequence is None:
+            self._append_surely(self._sent)
+        self._sent = None
+
+    def _append_surely(self, batch: _Batch) -> None:
+        """Send events, and wait for the answer. Raises `ClaimLost`."""
+        batch.hear(self._append(self._line, *batch.slots))
+        if not batch.sequence:
+            raise ClaimLost(f"the claim on {self._claim.job.ref} is lost")
+        self._sure()
+
+
+def _reference(event: int | ToldEvent) -> str:
+    """An event as ``append_event.lua`` takes it."""
+    if isinstance(event, ToldEvent):
+        return f"-{event.place}" if event.sequence is None else str(event.sequence)
+    return str(event)
+
+
+class _Late:
+    """Sends what was told and not sent a moment later: one thread in a process, asleep where nothing is told."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all: a forked process has no thread of its parent's."""
+        self._wanted, self._never = threading.Event(), threading.Event()
+        self._waiting: list[Callable[[], object]] = []
+        self._lock, self._is_started = threading.Lock(), False
+
+    def __call__(self, send: Callable[[], object]) -> None:
+        """Call ``send`` soon."""
+        with self._lock:
+            self._waiting.append(send)
+            start, self._is_started = not self._is_started, True
+        self._wanted.set()
+        if start:
+            threading.Thread(target=self._run, name="runner-late", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            self._wanted.wait()
+            self._never.wait(SOON)
+            self._wanted.clear()
+            with self._lock:
+                waiting, self._waiting = self._waiting, []
+            for send in waiting:
+                with contextlib.suppress(Exception):  # the task itself meets it with its next write
+                    send()
+
+
+late = _Late()
+os.register_at_fork(after_in_child=late.reset)
