@@ -47,7 +47,7 @@ def fork(
     It redoes exactly the tasks that used what is changed, and does those that were not done yet. RUN may be in any
     state, and its other branches are not affected. The branch runs the code that was submitted.
     """
-    with only(clean=True) as write:
+    with only() as write:
         inputs = options.read_inputs(pairs, None)
         changed = read_edits(edits)
         with Client() as client:

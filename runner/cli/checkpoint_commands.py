@@ -40,7 +40,7 @@ def execute(
     as_json: bool = False,
 ) -> int:
     """Resume or fork a checkpoint, by default the newest complete one, and print what that came to."""
-    with only(clean=True) as write, locate.opened(locate.here() if where is None else where) as source:
+    with only() as write, locate.opened(locate.here() if where is None else where) as source:
         checkpoint = find(source, beginning)
         inputs = options.read_inputs(pairs, None)
         if inputs:

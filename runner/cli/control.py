@@ -38,7 +38,7 @@ def resume(
     A resumed branch becomes the run's current branch, unless that one is still running. Of a batch (b-...), all runs
     that failed or were cancelled are resumed.
     """
-    with only(clean=True) as write, Client() as client:
+    with only() as write, Client() as client:
         if BATCH_ID.fullmatch(run_id):
             if checkpoint or branch or detach:
                 raise UsageError(f"{run_id} is a batch: --checkpoint, --branch and --detach are for one run")
@@ -111,7 +111,7 @@ def answer(
     as_json: bool,
 ) -> int:
     """Answer RUN's question and resume it. What it did before is not done again."""
-    with only(clean=True) as write, Client() as client:
+    with only() as write, Client() as client:
         client = client.of(run_id)
         run_id = client.id_of(run_id)
         if text is None and not approve and reject is None:

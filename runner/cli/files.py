@@ -25,7 +25,7 @@ def files(run_id: str, branch: str | None, out: str | None, as_json: bool) -> in
     Output files are stored with the run, wherever the task ran. A path that leads out of DIR is reported and not
     written; an absolute path is taken relative to DIR.
     """
-    with only(clean=True) as write, Client() as client:
+    with only() as write, Client() as client:
         client = client.of(run_id)
         run_id = client.id_of(run_id)
         handle = client.run(run_id, branch)

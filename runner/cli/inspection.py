@@ -178,7 +178,7 @@ def _branch_table(lines: list[BranchRecord]) -> Table:
 @options.redis_url
 def wait(run_id: str, branch: str | None, timeout: float | None, as_json: bool) -> int:
     """Wait for RUN; the exit code says how it ended, as submit's does."""
-    with only(clean=True) as write, Client() as client:
+    with only() as write, Client() as client:
         client = client.of(run_id)
         handle = client.run(run_id, branch)
         record = handle.record

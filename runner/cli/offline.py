@@ -20,7 +20,7 @@ def offline(port: int, host: str, fetch: bool) -> int:
 
     `runner submit --offline` does not need it; other programs set OPENAI_BASE_URL to the URL that it prints.
     """
-    with only(clean=True) as write:
+    with only() as write:
         try:
             model = make_ready(say)
         except MissingDependency as error:

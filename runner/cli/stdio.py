@@ -74,15 +74,12 @@ def print_whole(table: Table) -> None:
 
 
 @contextlib.contextmanager
-def only(clean: bool) -> Iterator[Callable[[str], None]]:
-    """Gives a function that writes to stdout. If ``clean``, all else that is written there goes to stderr meanwhile.
+def only() -> Iterator[Callable[[str], None]]:
+    """Gives a function that writes to stdout: all else that is written there goes to stderr meanwhile.
 
     A crew file may print when it is imported, also from C code.
     """
     sys.stdout.flush()
-    if not clean:
-        yield lambda text: print(printable(text), end="", flush=True)
-        return
     saved = os.dup(1)
     os.dup2(2, 1)
 

@@ -103,7 +103,7 @@ def submit(
     reach, 5 waiting for a person. Ctrl-C detaches; the run continues.
     """
     own = _own_files(each)  # before stdout is kept for the result alone
-    with only(clean=True) as write, ExitStack() as stack:
+    with only() as write, ExitStack() as stack:
         models = _stand_in(demo, offline)
         if each is not None and detach:
             raise UsageError("--each and --detach cannot be combined: --each submits the next run when one ends")

@@ -18,7 +18,7 @@ from runner.core.plain_text import why_no_name
 from runner.core.plan import THREAD, Plan, PlannedTask, refuse_cycles, sequential_order
 from runner.core.plan.dependencies import EVERYTHING
 from runner.core.waiting import awaited
-from runner.crews import kickoff_callbacks, native_task, planning
+from runner.crews import callback_state, kickoff_callbacks, native_task, planning
 from runner.crews.context import ConditionalTask, Task, TaskContext
 from runner.crews.crew import Crew, Process
 from runner.crews.human_review import reviewed
@@ -130,7 +130,7 @@ class NativeAdapter:
 
     def is_of_one_task(self, crew: Crew) -> bool:
         """Whether each task needs a crew of its own: callbacks may leave something on their object."""
-        return bool(kickoff_callbacks.owners(crew))
+        return bool(callback_state.owners(crew))
 
     def perform(self, crew: Crew, work: Work, *, is_begun: bool = False) -> str:
         """Do the task: its ``run``, or its agent; then its guardrails and callbacks. The kickoff ``is_begun`` where its

@@ -6,7 +6,7 @@ As far as it is JSON, or a model of pydantic that the crew's own code has under 
 import dataclasses
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -26,10 +26,10 @@ def is_closing(callback: Callback) -> bool:
     return getattr(_behind(callback), "__name__", "") == "close_mcp_server"
 
 
-def owners_of(callbacks: Iterable[Callback | None]) -> dict[str, Any]:
-    """The objects whose methods these are, by a name that is the same in each process."""
+def owners(crew: Any) -> dict[str, Any]:
+    """The objects whose methods the callbacks of a crew's kickoff are, by a name that is the same in each process."""
     found: dict[str, Any] = {}
-    for callback in callbacks:
+    for callback in (*crew.before_kickoff_callbacks, *crew.after_kickoff_callbacks):
         owner = _owner(callback) if callback is not None else None
         if owner is None or any(owner is other for other in found.values()):
             continue

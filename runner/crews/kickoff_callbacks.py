@@ -66,7 +66,7 @@ def begin(crew: Crew, work: Work, needed: frozenset[str]) -> str:
     """
     work.uses.input(EVERYTHING)
     callbacks = [functools.partial(_changed_by, callback) for callback in crew.before_kickoff_callbacks]
-    inputs, state = before(callbacks, owners(crew), dict(work.inputs), work)
+    inputs, state = before(callbacks, callback_state.owners(crew), dict(work.inputs), work)
     refuse_missing(needed, inputs or {})
     return outputs.dump(*outputs.from_value({"inputs": inputs, **({"self": state} if state else {})}))
 
@@ -110,11 +110,6 @@ def json_inputs(given: Any) -> dict[str, Any] | None:
     return None if given is None else dict(given)
 
 
-def owners(crew: Crew) -> dict[str, Any]:
-    """The objects whose methods the crew's callbacks are, by name."""
-    return callback_state.owners_of([*crew.before_kickoff_callbacks, *crew.after_kickoff_callbacks])
-
-
 @contextlib.contextmanager
 def begun(crew: Crew, work: Work) -> Iterator[Work]:
     """The work of a task with the inputs as the callbacks left them, as their objects are, too, while this is open.
@@ -122,13 +117,10 @@ def begun(crew: Crew, work: Work) -> Iterator[Work]:
     Where several runs have the same objects here, one of their tasks waits for the other.
     """
     state: callback_state.State = {}
-    own = owners(crew)
+    own = callback_state.owners(crew)
     if BEFORE in work.plan.by_key and work.key != BEFORE:
-        found = stored(work, BEFORE)
-        state = found.get("self", {})
-        if not isinstance(found.get("inputs"), dict | None) or not isinstance(state, dict):
-            raise TaskError(f'the output of {BEFORE!r} is not {{"inputs": {{...}}}}')
-        work = dataclasses.replace(work, inputs=found.get("inputs") or {})
+        inputs, state = changed(work)
+        work = dataclasses.replace(work, inputs=inputs or {})
     if not own or not (state or work.key in KEYS):
         yield work
         return
@@ -153,6 +145,15 @@ def _alone_with(crew: Crew, own: Mapping[str, Any], work: Work) -> Iterator[None
             restore()
     finally:
         turn.release()
+
+
+def changed(work: Work) -> tuple[dict[str, Any] | None, callback_state.State]:
+    """What the callbacks before all tasks made of the inputs, and left on their objects. Raises `TaskError`."""
+    found = stored(work, BEFORE)
+    inputs, state = found.get("inputs"), found.get("self", {})
+    if not isinstance(inputs, dict | None) or not isinstance(state, dict):
+        raise TaskError(f'the output of {BEFORE!r} is not {{"inputs": {{...}}}}')
+    return inputs, state
 
 
 def stored(work: Work, key: str) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """What streamed outputs and sessions have in common: what came so far, and the result once all did."""
 
+import contextlib
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Generic, TypeVar
 
@@ -83,27 +84,25 @@ class Stream(Generic[Item, T]):
     def _iterate(self) -> Iterator[Item]:
         if self._sync_iterator is None:
             raise RuntimeError("Sync iterator not available: it is iterated by async for")
-        try:
+        with self._to_its_end(self._sync_iterator):
             for item in self._sync_iterator:
                 self._came.append(item)
                 yield item
-            self._exhausted = True
-            self._take_result(self._sync_iterator)
-        except Exception as error:
-            self._error = error
-            raise
-        finally:
-            self._completed = True
 
     async def _aiterate(self) -> AsyncIterator[Item]:
         if self._async_iterator is None:
             raise RuntimeError("Async iterator not available: it is iterated by for")
-        try:
+        with self._to_its_end(self._async_iterator):
             async for item in self._async_iterator:
                 self._came.append(item)
                 yield item
+
+    @contextlib.contextmanager
+    def _to_its_end(self, of: Any) -> Iterator[None]:
+        try:
+            yield
             self._exhausted = True
-            self._take_result(self._async_iterator)
+            self._take_result(of)
         except Exception as error:
             self._error = error
             raise

@@ -74,7 +74,7 @@ def recorded_inside(own: Any, journal: Journal) -> Iterator[None]:
 
 def _record_all(crew: Crew, journal: Journal) -> None:
     """It may be kicked off again and again, and copied in between: each callback is wrapped once."""
-    whose = callback_state.owners_of([*crew.before_kickoff_callbacks, *crew.after_kickoff_callbacks])
+    whose = callback_state.owners(crew)
     crew.before_kickoff_callbacks = [
         _of_inputs("before_kickoff", one, whose, journal) for one in crew.before_kickoff_callbacks
     ]

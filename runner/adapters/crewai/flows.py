@@ -22,7 +22,7 @@ from pydantic import BaseModel
 from runner.adapters.crewai import call_observer, callbacks, crew_plan, event_routing, human_input, tools
 from runner.adapters.crewai.flow_event_filter import Ending, FlowEventFilter
 from runner.adapters.crewai.human_feedback import Labelling, Lessons
-from runner.core.errors import BadCrew, Stop
+from runner.core.errors import BadCrew
 from runner.core.plan.expansion import Expand
 from runner.engine.work import Work
 from runner.flows import flow as ours
@@ -143,8 +143,6 @@ class CrewAIFlowAdapter(FlowAdapter):
         try:
             with event_routing.made_quietly():
                 return Facade(crew())
-        except (KeyboardInterrupt, Stop):
-            raise
         except TypeError as error:
             raise BadCrew(
                 f"{crew.__name__} cannot be created without arguments ({error}): add `flow = {crew.__name__}(...)` "

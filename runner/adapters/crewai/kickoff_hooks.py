@@ -19,7 +19,6 @@ from runner.adapters.crewai.crew_event_filter import KickoffEventFilter
 from runner.adapters.crewai.crew_plan import AFTER, AT_BEGINNING, AT_END, BEFORE
 from runner.adapters.crewai.lazy_outputs import PriorOutputs
 from runner.core import output as outputs
-from runner.core.errors import TaskError
 from runner.core.plan.dependencies import EVERYTHING
 from runner.crews import callback_state, kickoff_callbacks, planning
 from runner.engine.work import Work
@@ -34,7 +33,7 @@ def begin(crew: Crew, work: Work) -> str:
     given = dict(work.inputs) or None
     start = ExecutionStartContext(crew=crew, inputs={} if given is None else given, payload=given)
     dispatch(InterceptionPoint.EXECUTION_START, start)
-    own = callback_state.owners_of([*crew.before_kickoff_callbacks, *crew.after_kickoff_callbacks])
+    own = callback_state.owners(crew)
     inputs, state = kickoff_callbacks.before(crew.before_kickoff_callbacks, own, start.payload, work)
     last = InputContext(crew=crew, inputs={} if inputs is None else inputs, payload=inputs)
     dispatch(InterceptionPoint.INPUT, last)
@@ -47,18 +46,15 @@ def inputs(crew: Crew, work: Work) -> dict[str, Any] | None:
 
     The callbacks' own objects are as they left them.
     """
-    own = callback_state.owners_of([*crew.before_kickoff_callbacks, *crew.after_kickoff_callbacks])
+    own = callback_state.owners(crew)
     crew.before_kickoff_callbacks = []
     for point, hook in crew_plan.own_hooks(*AT_BEGINNING, *(AT_END if work.key != AFTER else ())):
         unregister_hook(point, hook)
     if BEFORE not in work.plan.by_key:
         return dict(work.inputs) or None
-    found = kickoff_callbacks.stored(work, BEFORE)
-    if not isinstance(found.get("inputs"), dict | None) or not isinstance(found.get("self", {}), dict):
-        raise TaskError(f'the output of {BEFORE!r} is not {{"inputs": {{...}}}}')
-    callback_state.put_on(own, found.get("self", {}))
-    given: dict[str, Any] | None = found.get("inputs")
-    return given
+    changed, state = kickoff_callbacks.changed(work)
+    callback_state.put_on(own, state)
+    return changed
 
 
 def make_plan(crew: Crew, work: Work, inputs: Mapping[str, Any] | None, kickoff_events: KickoffEventFilter) -> str:

@@ -15,7 +15,7 @@ import urllib.request
 from pathlib import Path
 from typing import IO
 
-from runner.core import settings
+from runner.core import file_locks, settings
 from runner.core.errors import ModelError
 from runner.modelserver import ModelServer
 from runner.modelserver.stubs import offline, weights
@@ -46,7 +46,7 @@ def join() -> str:
         root = _answering()
         if root:
             return root
-        if _free() and (started is None or started.poll() is not None):
+        if not file_locks.is_held(folder() / "server.lock") and (started is None or started.poll() is not None):
             if started is not None and started.returncode:
                 break
             started = _start()
@@ -60,16 +60,6 @@ def _answering() -> str | None:
         with urllib.request.urlopen(f"{root}/health", timeout=5) as said:
             return root if said.status == 200 else None
     return None
-
-
-def _free() -> bool:
-    """Whether there is no server."""
-    with (folder() / "server.lock").open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
 
 
 def _start() -> "subprocess.Popen[bytes]":
