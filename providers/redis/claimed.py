@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any
 
-from runner.core.jobs import Claim, Job, within_tasks
+from runner.core.jobs import Claim, within_tasks
 from runner.core.ledger import Counters, counters_text
 from runner.core.output import pack_output
 from runner.core.plan import PlannedTask
@@ -134,10 +134,7 @@ class ClaimedTask(RunEvents):
         if len(answer) > 3:
             self.end_events = (answer[3], answer[4])
         if len(answer) > 5:
-            task, attempt, given, *where = answer[5]
-            run_id, branch = where or (self._claim.job.run_id, self._claim.job.branch)
-            job = Job(run_id, branch, task, attempt)
-            self.next = claimed(job, self._claim.worker, given)
+            self.next = claimed(self._claim.worker, answer[5])
         return str(answer[2])
 
     def _look_back(self) -> bool:

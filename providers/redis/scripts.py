@@ -42,6 +42,9 @@ _CALLED = re.compile(r"\bpcall\((\w+)|\b(\w+)\(")  #: functions, and what pcall 
 _KEY = re.compile(rf"\b({'|'.join(TEMPLATES)})\(")
 _MARKS = re.compile(r'"(?:[^"\\]|\\.)*"|[](),[{}]')
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
+_COMMENT = re.compile(r"--.*")
+_WORD = re.compile(r"\b[A-Za-z_]\w*")
+_DEFINED = re.compile(r"local (?:function )?(\w+)")
 _AS_GIVEN = ("text", "int")  #: types of which the local holds the text itself
 _FOLDER = files("runner.providers.redis").joinpath("lua")
 
@@ -68,15 +71,15 @@ class LuaScript:
         typed = [slot.partition(":")[::2] for slot in slots.get("ARGV", [])]
         self.argv: list[str] = [name for name, _ in typed]
         self.types: list[str] = [kind or "text" for _, kind in typed]
-        libraries = [_library(clock if lib == "now" else lib) for lib in slots.get("USES", [])]
-        body = " ".join([*libraries, _with_keys(source)])
+        body, libraries = _with_keys(source), list[str]()
+        for lib in reversed(slots.get("USES", [])):
+            libraries = _used(_library(clock if lib == "now" else lib), [*libraries, body]) + libraries
+        body = " ".join([*libraries, body])
         self._has_rest = self.types[-1:] == ["rest"]
         kinds = [kind.rstrip("?") for kind in self.types if kind != "rest"]
         called = {name for names in _CALLED.findall(body) for name in names}
         kinds += [kind for kind in _types() if kind in called]
         checks = [
-            f'local SCRIPT="{name}" local PROTOCOL={PROTOCOL}',
-            *(_library(kind, "types") for kind in _with_those_used(["wrong", *kinds])),
             f"if #KEYS~={len(self.keys)} or #ARGV{'<' if self._has_rest else '~='}{len(self.argv) - self._has_rest} "
             'then wrong("what it was given","complete") end',
         ]
@@ -85,7 +88,10 @@ class LuaScript:
             binds.append(_bind(arg, f"ARGV[{i}]", kind) if kind != "rest" else f"local {arg}={i - 1}")
             if f"{arg}_text" in body:
                 binds.append(f"local {arg}_text=ARGV[{i}]")
-        self.text = " ".join([*checks, *binds, body]).encode()
+        rest = [*checks, *binds, body]
+        for kind in reversed(_with_those_used(["wrong", *kinds])):
+            rest = _used(_library(kind, "types"), rest) + rest
+        self.text = " ".join([f'local SCRIPT="{name}" local PROTOCOL={PROTOCOL}', *rest]).encode()
         self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest()
         self._order = (*self.keys, *self.argv)
         self._names = frozenset(self._order)
@@ -180,14 +186,29 @@ def _with_those_used(kinds: list[str]) -> list[str]:
 
 
 @cache
-def _library(name: str, folder: str = "lib") -> str:
-    """A library as one line: whole-line comments go, line ends become blanks."""
+def _library(name: str, folder: str = "lib") -> list[str]:
+    """What a library defines, each as one line: whole-line comments go, line ends become blanks."""
     text = _FOLDER.joinpath(folder, f"{name}.lua").read_text("utf-8")
-    lines = (line.strip() for line in text.splitlines())
-    text = " ".join(line for line in lines if line and not line.startswith("--"))
     for mark, value in _given().get(name, {}).items():
         text = text.replace(mark, value)
-    return _with_keys(text)
+    found: list[str] = []
+    for line in text.splitlines():
+        if line.startswith("local "):
+            found.append(line)
+        elif line and not line.lstrip().startswith("--"):
+            found[-1] += " " + line.strip()
+    return [_with_keys(one) for one in found]
+
+
+def _used(definitions: list[str], after: list[str]) -> list[str]:
+    """Those of a library that are named in what comes after it: the server makes each of them with every call."""
+    found = list[str]()
+    words = {word for text in after for word in _WORD.findall(_COMMENT.sub("", text))}
+    for one in reversed(definitions):
+        if _DEFINED.match(one)[1] in words:  # type: ignore[index]  # a test has each library's be so
+            found.insert(0, one)
+            words.update(_WORD.findall(one))
+    return found
 
 
 @cache
@@ -272,10 +293,15 @@ def specifications(tasks: Iterable[PlannedTask], *, needs: int | None = None) ->
 # -- what scripts return
 
 
-def claimed(job: Job, worker: str, answer: Any) -> Claim:
-    """The claim that a script gave, as ``claim.lua`` says."""
-    _, token, (failures, failed), fields, scope, (rerun_mask, changed), context, recorded = answer
-    bundle, module, attr, adapter, inputs, plan_digest, crew, standin = fields
+def claimed(worker: str, given: list[Any], job: Job | None = None) -> Claim:
+    """The claim that a script gave, as ``claim.lua`` says; without a ``job`` it names that itself (``commit.lua``)."""
+    _, token, failures, failed, bundle, module, attr, adapter, inputs, plan_digest, crew, standin = given[:12]
+    of_branch, of_task, of_claim, first, triggers, agent, opens, rerun_mask, changed, many = given[12:22]
+    at = 22
+    if job is None:
+        task, attempt, run_id, branch = given[22:26]
+        job, at = Job(run_id, branch, task, attempt), 26
+    context, recorded = given[at : at + many], given[at + many :]
     return Claim(
         job=job,
         worker=worker,
@@ -287,18 +313,14 @@ def claimed(job: Job, worker: str, answer: Any) -> Claim:
         attr=attr,
         adapter=adapter,
         inputs=({} if inputs == "{}" else json.loads(inputs)) | (json.loads(changed) if changed else {}),
-        rerun_mask=rerun_mask or "",
+        rerun_mask=rerun_mask,
         plan_digest=plan_digest,
         crew=crew,
         standin=standin,
-        scope=_scope(*scope),
+        scope=Scope(of_branch, of_task, of_claim, bool(first), _triggers(triggers), agent, bool(opens)),
         context={key: unpack_output(value) for key, value in _pairs(context) if value} if context else {},
         recorded=dict(_pairs(recorded)) if recorded else {},
     )
-
-
-def _scope(branch: int, task: int, claim: int, first: int, triggers: str, agent: int, opens: int) -> Scope:
-    return Scope(branch, task, claim, bool(first), _triggers(triggers), agent, bool(opens))
 
 
 @lru_cache(maxsize=256)  # one for all tasks that wait

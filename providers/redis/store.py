@@ -119,7 +119,7 @@ def claim(
     )
     if answer[0] == "environment":
         return Refusal(answer[0], Needed(*answer[1].split(" ", 1), *answer[2:]))
-    return claimed(job, worker, answer) if answer[0] == "claimed" else Refusal(answer[0])
+    return claimed(worker, answer, job) if answer[0] == "claimed" else Refusal(answer[0])
 
 
 def return_job(line: Executor, job: Job) -> None:

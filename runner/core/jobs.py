@@ -62,6 +62,7 @@ class Scope:
 
 
 @lru_cache(maxsize=16)  # each claim asks
+@lru_cache(maxsize=256)  # one for all tasks that wait
 def within_tasks(triggers: frozenset[str]) -> bool:
     """Whether some of these events come within a task: a checkpoint that is written there points into its journal."""
     return not all(one.startswith(("task_", "crew_", "flow_", "SIG")) for one in triggers)

@@ -8,11 +8,11 @@
 -- it still holds then, even if the branch ended meanwhile, and its holder must learn of it.
 -- unfit: the adapters that this worker cannot serve, with commas around. Their jobs are sent again a second later, for others.
 -- environments: the digests of those that this process is, with commas around; "*" for whatever a run asks for.
--- Returns {"claimed", token, {failures, failed}, run fields, scope, own, context outputs, recorded steps}, where scope is the sequences of
--- the branch's start, the task's, and this claim's own event, whether it is the first one since the branch's start, the
--- triggers of the run's checkpoints, the start of its agent, if that is at work, and whether the task is the first that was ever claimed
--- on the branch, and own is what the branch does and the inputs that differ on it,
--- failures count since the branch was last resumed, failed since ever;
+-- Returns one list: "claimed", the token, failures since the branch was last resumed and since ever, the run's bundle, module, attr,
+-- adapter, inputs, plan, crew and standin, the sequences of the branch's start, the task's, and this claim's own event, 1 if that is the
+-- first one since the branch's start, the triggers of the run's checkpoints, the start of its agent, if that is at work, 1 if the task is
+-- the first that was ever claimed on the branch, what the branch does, the inputs that differ on it, how many of what follows are the
+-- context's outputs with their tasks, these, and the recorded steps with their names;
 -- or {why not}: "gone", the branch's status, "taken", "unfit", "newer" (it is of a newer protocol than ours; likewise), or "unregistered" (beat first: a claim needs a lease);
 -- or {"environment", what the run asks for, bundle, module, attr, adapter}: it stays queued, and is sent on by who asked.
 local r = of_run(run)

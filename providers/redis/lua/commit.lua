@@ -15,21 +15,17 @@
 -- Returns {"untold"} where they did not,
 -- {"rewound"} where it has fewer steps, and they are not counted yet (look_back.lua needs the journal for that),
 -- {"committed", sequence, the branch's status, the event's sequence, that of the branch's completion or 0, and where
--- one was claimed {task, attempt, what claim.lua returns, and unless they are the same its run, its branch}}, also when this very token committed before (the
--- events' are 0 then), {"changed"} (the shared texts did: look again), or {"refused"}.
+-- one was claimed what claim.lua returns, with the task, attempt, run and branch before the outputs}, also when this very token
+-- committed before (the events' are 0 then), {"changed"} (the shared texts did: look again), or {"refused"}.
 if #ARGV > events + 1 or ARGV[events + 1] == "" then wrong("events", "a nonce") end
-local done = redis.call("HGET", outputs, key)
-if done then
-  local seq, by = string.match(done, '^{"seq":(%d+),"token":(%d+)')
-  if by == token then
-    local b = of_branch(branch)
-    return {"committed", tonumber(seq), b[1], 0, 0, nonce ~= "" and claimed_with(home, worker, nonce) or nil}
-  end
-  return refuse(run, name, key, token, "commit")
-end
 local t = redis.call("HMGET", task, "token", "scope", "started", "prompt_tokens", "completion_tokens", "begun", "attempt",
                      "began", "claims", "reserved", "open", "numbered", "told")
-if t[1] ~= token then return refuse(run, name, key, token, "commit") end
+if t[1] ~= token then
+  local done = redis.call("HGET", outputs, key)
+  local seq, by = string.match(done or "", '^{"seq":(%d+),"token":(%d+)')
+  if by ~= token then return refuse(run, name, key, token, "commit") end
+  return {"committed", tonumber(seq), redis.call("HGET", branch, "status"), 0, 0, nonce ~= "" and claimed_with(home, worker, nonce) or nil}
+end
 if ARGV[events + 1] and string.match(t[13] or "", "^%S*") ~= ARGV[events + 1] then return {"untold"} end
 if expansion and (redis.call("HGET", shared_key(branch), "version") or "") ~= expansion.version then return {"changed"} end
 if recorded ~= "0" then
@@ -38,99 +34,118 @@ if recorded ~= "0" then
   for _ in pairs(counted and cjson.decode(counted).steps or {}) do missing = missing - 1 end
   if missing > 0 then return {"rewound"} end
 end
-local r, b = of_run(run), of_branch(branch)
+local last = #next == 0 and not expansion  -- nothing of this run continues
+local alone_next = process ~= "" and #next == 1 and next[1].needs == 1  -- this process continues with it, and nothing is sent, mostly
+local r, b, id, bundle, adapter, on, environment, latest, most, batch, status, scope, count, remain, head, from, asked
+if last then
+  r = redis.call("HMGET", run, "id", "bundle", "adapter", "checkpoint_on", "environment", "events", "max_checkpoints", "batch", "keep",
+                 "branch", "live")
+  id, bundle, adapter, on, environment, latest, most, batch = unpack(r)
+  b = redis.call("HMGET", branch, "status", "scope", "seq", "left", "head", "from", "asked")
+  status, scope, count, remain, head, from, asked = unpack(b)
+else
+  r = alone_next and of_run(run, "max_checkpoints", "batch") or of_run(run, "max_checkpoints", "batch", "queue", "direct", "envelope")
+  b = of_branch(branch, "seq", "left", "head", "from", "asked")
+  id, bundle, adapter, on, environment, latest, most, batch = r[1], r[2], r[5], r[13], r[14], r[15], r[16], r[17]
+  status, scope, count, remain, head, from, asked = b[1], b[6], b[7], b[8], b[9], b[10], b[11]
+end
 local unlocked = expansion and #next or 0
-local left = tonumber(b[8]) + unlocked - 1
+local left = tonumber(remain) + unlocked - 1
 -- Who holds a claim is registered: only its last claim goes with it (reap.lua). Before what waits is sent again for a newer
 -- protocol, no process continues.
 local going, waits
 if process ~= "" then
-  for _, job in ipairs(b[1] == "running" and tonumber(r[12] or "1") == PROTOCOL and next or {}) do
+  for _, job in ipairs(not last and status == "running" and tonumber(r[12] or "1") == PROTOCOL and next or {}) do
     if job.needs == 1 or (redis.call("HGET", waits_key(branch), job.task) or 0) + 1 == job.needs then
       going = {}
       going.job, going.record = job, task_key(branch, job.task)
-      going.t = of_task(going.record)
+      going.t = redis.call("HLEN", going.record) > 0 and of_task(going.record) or {}
       going.t[3], going.t[4] = job.context, job.timeout
       going.found = gathered(run, name, branch, job.task, going.t, key)
       break
     end
   end
-  if not going and queue ~= "" then waits = waiting(home, queue, run, r) end
+  if not going and queue ~= "" then waits = waiting(home, queue, run, adapter, environment) end
 end
 redis.call("XLEN", events_key(run))
-redis.call("LLEN", commit_log_key(branch))
 local alone = redis.call("SCARD", open_key(branch)) == 1
 redis.call("HLEN", claims_key(home, worker))
-intact_checkpoints(branch, r[13])
+local counts = replayed or (t[6] and t[6] ~= "")
+local bare = last and not counts and left <= 0 and bundle ~= ""
+local is_first = bare and count == "0" and is_bare(run, branch, commit_log_key(branch), checkpoints_key(branch), lineage_key(branch))
+if not is_first then
+  redis.call("LLEN", commit_log_key(branch))
+  intact_checkpoints(branch, on)
+end
 local kept = t[12] and redis.call("ZCARD", journals_key(branch)) and redis.call("ZCARD", checkpoints_key(branch)) > 0
-if replayed or (t[6] and t[6] ~= "") then redis.call("HLEN", ledger_key(run)) end
-if b[1] ~= "running" then
+if counts then redis.call("HLEN", ledger_key(run)) end
+if status ~= "running" then
   intact_ends(home, run, math.huge)
 elseif #next > (going and going.job.needs == 1 and 1 or 0) then
-  intact_queue(home, r[16], r[17], r[18], next)
+  if alone_next then r[18], r[19], r[20] = unpack(redis.call("HMGET", run, "queue", "direct", "envelope")) end
+  intact_queue(home, r[18], r[19], r[20], next)
   redis.call("HLEN", waits_key(branch))
   intact_tasks(branch, next)
 end
 local known = {}
-local branches = left <= 0 and alone and redis.call("SMEMBERS", branches_key(run)) or {}
+local branches = left <= 0 and alone and redis.call("SRANDMEMBER", branches_key(run), 2) or {}
 if #branches == 1 then
-  known.done, known.bundle = branches, intact_last(home, r[2], r[20])
+  known.done, known.bundle, known.bare = branches, intact_last(home, bundle, batch), is_first or bare and is_bare(run, branch)
 elseif left <= 0 then
   intact_open(home, branch)
   intact_ends(home, run, 1)
 end
 local at = now()
-local told
+local seq, told = (count or 0) + 1, nil
 local function ended(status, all)
   local claim = waits and take_waiting(home, queue, waits, worker, process, nonce, stamp, at) or nil
-  return {"committed", b[7], status, told, all, claim}
+  return {"committed", seq, status, told, all, claim}
 end
-local id = r[1]
-local seq = (b[7] or 0) + 1
-b[7] = seq
 local spent = ""
 if t[4] or t[5] then spent = '"tokens":[' .. (t[4] or 0) .. "," .. (t[5] or 0) .. "]," end
 local of = ""  -- whose it was, if it was not this claim's alone: see look_back.lua
 if t[9] then of = '"of":"' .. (string.find(t[9], ",%d") and t[9] or "") .. '",' end
 local by = ""
-if t[7] and t[8] then by = '"by":[' .. cjson.encode(worker) .. "," .. t[7] .. "," .. t[8] .. "," .. at - t[8] .. "]," end
-local whole = '{"seq":' .. seq .. ',"token":' .. token .. "," .. of .. by .. spent .. output
-redis.call("HSET", outputs, key, whole)
-redis.call("RPUSH", commit_log_key(branch), "[" .. seq .. log_entry)
+if t[7] and t[8] then by = '"by":[' .. cjson.encode(worker) .. "," .. t[7] .. "," .. t[8] .. "," .. string.format("%d", at - t[8]) .. "]," end
+local number = string.format("%d", seq)  -- a number in .. takes four times as long
+local whole = '{"seq":' .. number .. ',"token":' .. token .. "," .. of .. by .. spent .. output
+if redis.call("HSETNX", outputs, key, whole) == 0 then return refuse(run, name, key, token, "commit") end  -- the first write
+redis.call("RPUSH", commit_log_key(branch), "[" .. number .. log_entry)
 if t[11] then
   close_open(run, name, task)
-  r[19] = redis.call("HGET", run, "events")
+  latest = redis.call("HGET", run, "events")
 end
 redis.call("DEL", task, kept and task or journal)
-if kept then keep_journal(branch, key, seq, r[21]) end
+if kept then keep_journal(branch, key, seq, redis.call("HGET", run, "keep")) end
 if t[12] and not kept then redis.call("DEL", steps_key(branch, key)) end
 if redis.call("SREM", open_key(branch), key) == 0 then known.done = nil end
 redis.call("HDEL", claims_key(home, worker), id .. "|" .. name .. "|" .. key)
-account(run, name, key, "replayed", replayed)
-account(run, name, key, "in_doubt", noted(t[6], t[10]))  -- what its threads are still at, and what broke off
-told = (r[19] or 0) + 1
-local ends = left == 0 and b[1] == "running" and not expansion
+if counts then
+  account(run, name, key, "replayed", replayed)
+  account(run, name, key, "in_doubt", noted(t[6], t[10]))  -- what its threads are still at, and what broke off
+end
+told = (latest or 0) + 1
+local ends = left == 0 and status == "running" and not expansion
 if not (going or ends) or expansion then redis.call("HSET", run, "events", told) end  -- else with what is claimed, or what ends
 local completed = in_short("task_completed")  -- as append would, which costs three times as much
-put(run, told, completed, name, key, t[2] or 0, t[3] or 0, 0, '["' .. seq .. '"]')
+put(run, told, completed, name, key, t[2] or 0, t[3] or 0, 0, '["' .. number .. '"]')
 if expansion then expand(run, name, branch, key, seq, expansion) end
-r[19] = told + (expansion and #expansion.notes or 0)
+latest = told + (expansion and #expansion.notes or 0)
 if unlocked > 0 then redis.call("HINCRBY", run, "tasks", unlocked) end
 local fields = {"seq", seq, "left", left}
-if asked_for(r[13], "task_completed") then
-  local head = put_checkpoint(id, name, branch, r[13], r[15], seq, b[9] or b[10] or "", "task_completed", key, stamp, at)
-  fields[5], fields[6] = "head", head
+if asked_for(on, "task_completed") then
+  fields[5], fields[6] = "head", put_checkpoint(id, name, branch, on, most, seq, head or from or "", "task_completed", key, stamp, at)
 end
-if ends and not asked_for(r[13], "crew_kickoff_completed") then  -- whose checkpoint reads the branch
+if ends and not asked_for(on, "crew_kickoff_completed") then  -- whose checkpoint reads the branch
   known.branch = fields
 else
   redis.call("HSET", branch, unpack(fields))
 end
-if b[1] ~= "running" then
+if status ~= "running" then
   -- The branch is over: the output, which was paid for, is kept. A resume finds the tasks that it unlocks.
   local ttl = redis.call("PTTL", run)
   if ttl > 0 then each_key(run, function(k) redis.call("PEXPIRE", k, ttl) end) end
-  return ended(b[1], 0)
+  return ended(status, 0)
 end
 for _, job in ipairs(next) do
   local ready = job.needs == 1
@@ -142,28 +157,30 @@ for _, job in ipairs(next) do
     put_in_flight(branch, job.task)
     forget_planned(going.record, tonumber(going.t[2] or "0"))
   elseif ready then
-    unlock(home, run, name, branch, job, at, {id, r[17], r[16], r[8], r[18]})
+    unlock(home, run, name, branch, job, at, {id, r[19], r[18], r[8], r[20]})
   end
 end
 if left == 0 then
-  local all = r[19] + 1
-  append(run, all, "crew_kickoff_completed", "branch", name, "started", b[6] or 0)
-  if asked_for(r[13], "crew_kickoff_completed") then
+  local all = latest + 1
+  append(run, all, "crew_kickoff_completed", "branch", name, "started", scope or 0)
+  if asked_for(on, "crew_kickoff_completed") then
     checkpoint(run, name, branch, "crew_kickoff_completed", "", stamp, at)
   end
   known.events = all
+  if last then known.run = {id, r[9], bundle, r[10], batch, r[11]} end
   finish(home, run, name, "completed", "", at, known)
   return ended("completed", all)
 end
-if tonumber(b[11] or 0) > 0 and wait_if_asked(run, name, branch, left, stamp, at) then
+if tonumber(asked or 0) > 0 and wait_if_asked(run, name, branch, left, stamp, at) then
   return ended("waiting", 0)
 end
 if not going then return ended("running", 0) end
 local job, t, found = going.job, going.t, going.found
-t[2] = string.format("%.0f", (t[2] or 0) + 1)
+t[2] = string.format("%d", (t[2] or 0) + 1)
+r[15] = latest
 for i = 1, #found.context, 2 do
   if found.context[i] == key then found.context[i + 1] = whole end
 end
 take(home, run, r, name, branch, b, job.task, going.record, t, worker, process, nonce, found, stamp, at,
      {"attempt", t[2], unpack(planned(job))})
-return {"committed", seq, "running", told, 0, {job.task, tonumber(t[2]), given(r, b, job.task, t, found)}}
+return {"committed", seq, "running", told, 0, given(r, b, job.task, t, found, job.task, tonumber(t[2]), id, name)}

@@ -6,10 +6,11 @@
 --
 -- fields: JSON object of the run's own fields. ready: JSON list of {task, context, timeout, pool} to run first.
 -- Returns "created", "exists" or "no bundle".
-if redis.call("EXISTS", run) == 1 then return "exists" end
+local unknown = is_unknown(run, ready)
+if not unknown and redis.call("EXISTS", run) == 1 then return "exists" end
 if fields.bundle ~= "" and redis.call("HEXISTS", bundle, "data") == 0 then return "no bundle" end
 intact_beginning(home, fields, ready)
-intact_new(run, ready)
+if not unknown then intact_new(run, ready) end
 begin_bundle(bundle, fields, plan, 1)
 create(home, run, run_id, fields, plan, ready, tasks_left, stamp, now())
 return "created"

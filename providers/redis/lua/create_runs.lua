@@ -14,13 +14,16 @@ for i, one in ipairs(runs) do
   local run = run_key(home, one.id)
   if named[one.id] then
     answers[i] = "exists"
-  elseif redis.call("EXISTS", run) == 1 then
-    answers[i] = redis.call("HGET", run, "batch") == batch and "exists" or "taken"
   else
-    answers[i] = "created"
-    new = new + 1
-    named[one.id] = true
-    intact_new(run, ready)
+    local unknown = is_unknown(run, ready)
+    if not unknown and redis.call("EXISTS", run) == 1 then
+      answers[i] = redis.call("HGET", run, "batch") == batch and "exists" or "taken"
+    else
+      answers[i] = "created"
+      new = new + 1
+      named[one.id] = true
+      if not unknown then intact_new(run, ready) end
+    end
   end
 end
 if new == 0 then return answers end

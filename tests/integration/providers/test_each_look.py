@@ -72,6 +72,19 @@ def test_a_worker_of_whose_claims_one_cannot_be_taken_back_stays(driver: Driver)
     assert "w0" not in [one.id for one in driver.workers.registered()]
 
 
+def test_a_commit_whose_output_is_there_writes_nothing_over_it(driver: Driver) -> None:
+    """It does not look for one before: that it is the first to write it shows with its first write."""
+    run = driver.submit(plan_of("a", "b: a"))
+    claim = driver.take()["a"]
+    driver.redis.hset(branch_part("outputs_key", run), "a", '{"seq":1,"token":1,"raw":"another"}')
+    before = contents(driver.redis)
+    with pytest.raises(ClaimLost):
+        driver.commit(claim)
+    after = contents(driver.redis)
+    changed = {key for key in {*before, *after} if before.get(key) != after.get(key)}
+    assert changed == {keys.run_key(run), run_part("events_key", run)}, "an event says that it was refused"
+
+
 def test_a_commit_looks_at_the_ledger_where_it_writes_there(driver: Driver) -> None:
     run = driver.submit(plan_of("a", "b", "c"))
     claims = driver.take()
@@ -346,7 +359,7 @@ def test_the_last_commit_of_a_run_with_other_branches_looks_at_all_of_them(drive
     assert driver.commit(claim) == "completed"
 
 
-@pytest.mark.parametrize("part", ["bundle_key", "batch_key", "batch_runs_key", "batch_ended_key"])
+@pytest.mark.parametrize("part", ["bundle_key", "batch_key", "batch_ended_key"])
 def test_the_last_commit_looks_at_what_its_run_shares_with_others(driver: Driver, part: str) -> None:
     driver.runs.put_bundle("sha", b"packed")
     run = driver.submit(plan_of("a"), bundle="sha")

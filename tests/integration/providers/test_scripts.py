@@ -187,6 +187,21 @@ def test_no_name_is_used_before_it_is_local(name: str) -> None:
         assert not unknown, statement
 
 
+@pytest.mark.parametrize("name", scripts.names())
+def test_a_script_has_what_it_names_of_libraries_alone(name: str) -> None:
+    """The server makes each function with every call, and walks through all to collect garbage."""
+    code = code_of(scripts.load(name).text.decode())
+    for function in re.findall(r"\blocal function (\w+)", code):
+        assert len(re.findall(rf"\b{function}\b", code)) > 1, f"{function} is not called"
+
+
+@pytest.mark.parametrize("folder", ["lib", "types"])
+def test_each_definition_of_a_library_begins_a_line(folder: str) -> None:
+    for file in LUA.joinpath(folder).iterdir():
+        for definition in scripts._library(file.name.removesuffix(".lua"), folder):
+            assert definition.startswith("local ")
+
+
 def test_the_check_for_undefined_names_finds_one(monkeypatch: pytest.MonkeyPatch) -> None:
     bad = script("-- KEYS one\nlocal two = {three = 1}\nif one then return twoo end")
     monkeypatch.setattr(scripts, "load", lambda name: bad)

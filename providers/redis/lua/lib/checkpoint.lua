@@ -2,14 +2,17 @@
 --
 -- Whether a run asked for one. on: the run's triggers, with commas around.
 local function asked_for(on, trigger)
+  -- As most do: two searches less.
+  if on == ",task_completed," then return trigger == "task_completed" end
   return on and (string.find(on, ",*,", 1, true) or string.find(on, "," .. trigger .. ",", 1, true))
 end
 -- Write one. on, max_checkpoints: the run's, 0 for all. Returns its id: the branch's head from now on.
 local function put_checkpoint(id, name, branch, on, max_checkpoints, seq, parent, trigger, task, stamp, at)
-  local checkpoint_id = stamp .. "_" .. string.sub(redis.sha1hex(id .. "|" .. name .. "|" .. seq), 1, 8)
+  local number = string.format("%d", seq)
+  local checkpoint_id = stamp .. "_" .. string.sub(redis.sha1hex(id .. "|" .. name .. "|" .. number), 1, 8)
   local by = trigger == "task_completed" and "" or trigger
-  redis.call("ZADD", checkpoints_key(branch), seq, checkpoint_id)
-  redis.call("HSET", lineage_key(branch), checkpoint_id, seq .. "|" .. at .. "|" .. parent .. "|" .. by .. "|" .. task)
+  redis.call("ZADD", checkpoints_key(branch), number, checkpoint_id)
+  redis.call("HSET", lineage_key(branch), checkpoint_id, number .. "|" .. string.format("%d", at) .. "|" .. parent .. "|" .. by .. "|" .. task)
   local excess = tonumber(max_checkpoints) > 0 and redis.call("ZCARD", checkpoints_key(branch)) - max_checkpoints or 0
   if excess > 0 then
     local oldest = redis.call("ZRANGE", checkpoints_key(branch), 0, excess - 1)

@@ -5,6 +5,15 @@ local function intact_beginning(home, fields, ready)
   redis.call("ZCARD", active_key(home))
   intact_queue(home, fields.queue, nil, fields.envelope, ready)
 end
+-- Whether a run that begins has none of its keys yet: then there is nothing to look at.
+local function is_unknown(run, ready)
+  local branch = branch_key(run, "main")
+  local keys = {run, branches_key(run), events_key(run), branch, open_key(branch), checkpoints_key(branch), lineage_key(branch)}
+  -- More would not go into one command.
+  if #ready > 1000 then return false end
+  for _, job in ipairs(ready) do keys[#keys + 1] = task_key(branch, job.task) end
+  return redis.call("EXISTS", unpack(keys)) == 0
+end
 local function intact_new(run, ready)
   local branch = branch_key(run, "main")
   if redis.call("EXISTS", branches_key(run), events_key(run), branch, open_key(branch), checkpoints_key(branch), lineage_key(branch)) > 0 then

@@ -1,30 +1,30 @@
 -- End a branch: none of its jobs are sent any more. With the last one that ran, the keys of the run get a lifetime.
-local function hold(home, run, name, task)
-  local branch = branch_key(run, name)
-  local id = redis.call("HGET", run, "id")
-  redis.call("HSET", task_key(branch, task), "state", "held")
-  redis.call("ZREM", queued_key(home), queued_ref(id, name, task))
-  redis.call("ZREM", due_key(home), id .. "|" .. name .. "|" .. task)
-end
--- Redis allots 4 KB to the newest entries of a stream, and gives back what they did not need with the next 4 KB only. A copy
--- has just what is in it. Of a long stream it would save little, and take its time.
-local function settle(run, many)
-  local events = events_key(run)
-  if many > 200 then return end
-  if redis.call("COPY", events, copy_key(run), "REPLACE") == 1 then redis.call("RENAME", copy_key(run), events) end
-end
--- A client that waits for a batch is notified of each of its runs that ends. It is kept for as long as the last of them.
-local function leave_batch(home, batch, id, status, active, keep)
-  redis.call("XADD", batch_ended_key(home, batch), "MAXLEN", "~", 1000, "*", "run", id, "status", status)
-  if redis.call("HINCRBY", batch_key(home, batch), "active", active) > 0 then return end
-  for _, k in ipairs({batch_key(home, batch), batch_runs_key(home, batch), batch_ended_key(home, batch)}) do redis.call("PEXPIRE", k, keep) end
-end
+--
 -- known: nil or, of a branch that runs, what the caller has read: "events", how many the run has, which this stores; and "done", its
--- branches, if nothing is in flight on any, with "bundle", what intact_last returns; and "branch", what is to be written to the branch.
+-- branches, if nothing is in flight on any, with "bundle", what intact_last returns, and "bare", what is_bare does; "branch", what is to
+-- be written to the branch; and "run", the run's id, keep, bundle, branch, batch, live.
 local function finish(home, run, name, status, err, at, known)
   known = known or {}
-  local r = redis.call("HMGET", run, "id", "keep", "bundle", "branch", "batch", "live", "events")
+  local r = known.run or redis.call("HMGET", run, "id", "keep", "bundle", "branch", "batch", "live", "events")
   local branch = branch_key(run, name)
+  local function hold(task)
+    redis.call("HSET", task_key(branch, task), "state", "held")
+    redis.call("ZREM", queued_key(home), queued_ref(r[1], name, task))
+    redis.call("ZREM", due_key(home), r[1] .. "|" .. name .. "|" .. task)
+  end
+  -- Redis allots 4 KB to the newest entries of a stream, and gives back what they did not need with the next 4 KB only. A copy
+  -- has just what is in it. Of a long stream it would save little, and take its time.
+  local function settle(many)
+    local events = events_key(run)
+    if many > 200 then return end
+    if redis.call("COPY", events, copy_key(run), "REPLACE") == 1 then redis.call("RENAME", copy_key(run), events) end
+  end
+  -- A client that waits for a batch is notified of each of its runs that ends. It is kept for as long as the last of them.
+  local function leave_batch(batch, of_run, active, keep)
+    redis.call("XADD", batch_ended_key(home, batch), "MAXLEN", "~", 1000, "*", "run", r[1], "status", of_run)
+    if redis.call("HINCRBY", batch_key(home, batch), "active", active) > 0 then return end
+    for _, k in ipairs({batch_key(home, batch), batch_runs_key(home, batch), batch_ended_key(home, batch)}) do redis.call("PEXPIRE", k, keep) end
+  end
   local was = known.events and "running" or redis.call("HGET", branch, "status")
   local ran = was == "running" or was == "waiting"
   redis.call("HSET", branch, "status", status, "error", err, "ended_at", at, unpack(known.branch or {}))
@@ -35,16 +35,16 @@ local function finish(home, run, name, status, err, at, known)
   redis.call("HSET", run, "live", live, unpack(ended))
   for _, task in ipairs(known.done and {} or redis.call("SMEMBERS", open_key(branch))) do
     local state = redis.call("HGET", task_key(branch, task), "state")
-    if state == "queued" or state == "delayed" then hold(home, run, name, task) end
+    if state == "queued" or state == "delayed" then hold(task) end
   end
   if live > 0 then return end
   redis.call("ZREM", active_key(home), r[1])
   -- A run of an older version may ask to be kept for longer than Redis can count.
   local keep = string.format("%.0f", math.min(tonumber(r[2]), 1e15))
   redis.call("ZADD", expiring_key(home), at + keep, r[1])
-  settle(run, known.events or tonumber(r[7] or 0))
-  if r[5] then leave_batch(home, r[5], r[1], redis.call("HGET", run, "status"), ran and -1 or 0, keep) end
-  each_key(run, function(k) redis.call("PEXPIRE", k, keep) end, known.done)
+  settle(known.events or tonumber(r[7] or 0))
+  if r[5] then leave_batch(r[5], r[4] == name and status or redis.call("HGET", run, "status"), ran and -1 or 0, keep) end
+  each_key(run, function(k) redis.call("PEXPIRE", k, keep) end, known.done, known.bare)
   if r[3] == "" then return end
   -- The bundle outlives its last run as long as that run may still be resumed.
   local bundle = bundle_key(home, r[3])

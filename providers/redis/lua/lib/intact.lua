@@ -56,7 +56,10 @@ end
 local function intact_last(home, bundle, batch)
   redis.call("ZCARD", active_key(home))
   redis.call("ZCARD", expiring_key(home))
-  if batch then intact_batch(home, batch) end
+  if batch then
+    redis.call("HLEN", batch_key(home, batch))
+    redis.call("XLEN", batch_ended_key(home, batch))
+  end
   return redis.call("HMGET", bundle_key(home, bundle), "needed_until", "active")
 end
 -- live: of how many branches that run or wait at most the run is looked at as a whole: its keys get a lifetime, or lose it.

@@ -1,15 +1,19 @@
 -- Give a process the claim on a task, and all that is needed to perform it. What is checked before: claim.lua, and
 -- commit.lua, whose process continues with a task that its commit makes ready.
 --
--- What is read of a run, of a branch, and of a task's record.
-local RUN = {"id", "bundle", "module", "attr", "adapter", "inputs", "plan", "crew", "standin", "token", "created_at", "protocol",
-             "checkpoint_on", "environment", "max_checkpoints", "queue", "direct", "envelope", "events", "batch", "keep"}
-local BRANCH = {"status", "todo", "inputs", "begun", "opener", "scope", "seq", "left", "head", "from", "asked"}
-local TASK = {"state", "attempt", "context", "timeout", "failures", "nonce", "token", "scope", "started", "claimed", "open",
-              "failed", "claims"}
-local function of_run(run) return redis.call("HMGET", run, unpack(RUN)) end
-local function of_branch(branch) return redis.call("HMGET", branch, unpack(BRANCH)) end
-local function of_task(task) return redis.call("HMGET", task, unpack(TASK)) end
+-- What is read of a run, of a branch, and of a task's record. A field takes longer to find than to return, so each is read
+-- where it is used. more: what else, at the end.
+local function of_run(run, ...)
+  return redis.call("HMGET", run, "id", "bundle", "module", "attr", "adapter", "inputs", "plan", "crew", "standin", "token", "created_at",
+                    "protocol", "checkpoint_on", "environment", "events", ...)
+end
+local function of_branch(branch, ...)
+  return redis.call("HMGET", branch, "status", "todo", "inputs", "begun", "opener", "scope", ...)
+end
+local function of_task(task)
+  return redis.call("HMGET", task, "state", "attempt", "context", "timeout", "failures", "nonce", "token", "scope", "started", "claimed",
+                    "open", "failed", "claims")
+end
 -- The outputs of a branch are its own and, from before it left its parent, the parent's. (What is asked for is committed
 -- here: that a branch does again what its parent had done needs no look.)
 local function seen_output(run, of, wanted)
@@ -35,30 +39,32 @@ local function gathered(run, name, branch, key, t, but)
   end
   return found
 end
--- The answer to a claim that holds: {"claimed", token, ...}, as claim.lua says. r, b and t are what of_run, of_branch and
--- of_task give.
-local function given(r, b, key, t, found)
+-- The answer to a claim that holds, as claim.lua says; r, b and t are what of_run, of_branch and of_task give. It is one list: in each
+-- of several the server would look for seven fields, to see what it is. The rest is what comes between "how many" and the outputs.
+local function given(r, b, key, t, found, ...)
   local scope, started, claimed = t[8] or "0", t[9] or "0", t[10] or "0"
-  return {"claimed", tonumber(t[7]), {tonumber(t[5] or "0"), tonumber(t[12] or "0")},
-          {r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9] or ""},
-          {tonumber(scope), tonumber(started), tonumber(claimed), b[4] == scope .. " " .. claimed and 1 or 0,
-           r[13] or "", found.at_work, b[5] == key and 1 or 0}, {b[2] or "", b[3] or ""}, found.context, found.recorded}
+  local answer = {"claimed", tonumber(t[7]), tonumber(t[5] or 0), tonumber(t[12] or 0), r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9] or "",
+                  tonumber(scope), tonumber(started), tonumber(claimed), b[4] == scope .. " " .. claimed and 1 or 0, r[13] or "",
+                  found.at_work, b[5] == key and 1 or 0, b[2] or "", b[3] or "", #found.context, ...}
+  for _, one in ipairs(found.context) do answer[#answer + 1] = one end
+  for _, one in ipairs(found.recorded) do answer[#answer + 1] = one end
+  return answer
 end
 -- Make the task this process's. Writes into b and t what is new, so that it can be given. r says how many events there are by
 -- now. opened: what else is new in the record, as fields and values.
 local function take(home, run, r, name, branch, b, key, task, t, worker, process, nonce, found, stamp, at, opened)
   -- The next number, or how many microseconds old the run is if that is more: a store that lost its last second would
   -- otherwise give a number twice, and who got it first would pass for who got it last.
-  local token = string.format("%.0f", math.max((r[10] or 0) + 1, (at - (r[11] or at)) * 1000))
-  local seq = (r[19] or 0) + 1
+  local token = string.format("%d", math.max((r[10] or 0) + 1, (at - (r[11] or at)) * 1000))
+  local seq = (r[15] or 0) + 1
   redis.call("HSET", run, "token", token, "events", seq)
   -- The claims of the task, and how many steps each found, show later that the store lost some, whatever came since.
   local claims = t[13] and string.gsub(t[13], "^" .. string.rep("%d+:%d+,", 16), function(all) return string.match(all, ",(.*)$") end)
   claims = (claims or "") .. token .. ":" .. #found.recorded / 2 .. ","
-  local deadline = 0
-  if tonumber(t[4] or "0") > 0 then deadline = at + t[4] end
+  local deadline = tonumber(t[4] or 0)
+  if deadline > 0 then deadline = at + deadline end
   redis.call("HSET", claims_key(home, worker), r[1] .. "|" .. name .. "|" .. key,
-             token .. "|" .. process .. "|" .. string.format("%.0f", deadline))
+             token .. "|" .. process .. "|" .. (deadline > 0 and string.format("%d", deadline) or "0"))
   local record = {"state", "running", "token", token, "worker", worker, "process", process, "nonce", nonce, "claims", claims,
                   unpack(opened or {})}
   t[7] = token
@@ -81,6 +87,6 @@ local function take(home, run, r, name, branch, b, key, task, t, worker, process
     b[4] = first
     redis.call("HSET", branch, "begun", first)
   end
-  redis.call("HSET", task, "scope", t[8], "started", t[9], "claimed", t[10], "began", string.format("%.0f", at), unpack(record))
+  redis.call("HSET", task, "scope", t[8], "started", t[9], "claimed", t[10], "began", at, unpack(record))
   if asked_for(r[13], "task_started") then checkpoint(run, name, branch, "task_started", key, stamp, at) end
 end
