@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.cli import main
+from runner.cli import main, stdio
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ def cli(server, capfd, monkeypatch, tmp_path) -> Callable[..., Said]:
     """Runs a command in this process, on the empty server, in a folder of its own."""
     for name in [name for name in os.environ if name.startswith("RUNNER_")]:
         monkeypatch.delenv(name)
+    monkeypatch.setattr(stdio, "READING_AFTER", (600.0, 600.0))  # however long a busy machine takes to read a file
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)

@@ -131,7 +131,14 @@ def test_no_sentinel_answers(told):
 def test_a_master_that_is_down_and_no_other_elected(watched, told, eventually):
     watched.master.kill()
     watched.master.wait()
-    eventually(lambda: "s_down" in watched.state().get("flags", ""), why="the sentinel sees that it is down")
+
+    def is_down() -> bool:
+        """For good: its connection is closed, and a ping was never answered. Before that ping it is up once more."""
+        state = watched.state()
+        flags = state.get("flags", "").split(",")
+        return {"s_down", "disconnected"} <= {*flags} and state["last-ping-sent"] > 300
+
+    eventually(is_down, why="the sentinel sees that it is down")
     assert told(watched.url) == (
         f"cannot be reached: the master 'store' at 127.0.0.1:{watched.port} is down, and its sentinels have elected no "
         "other. Start it, or try again when they have."

@@ -109,7 +109,7 @@ def kept_of(ways: dict[str, str]) -> list[object]:
 def end_of(code: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     path = folder / "traced.py"
     path.write_text(textwrap.dedent(code))
-    return subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=90, check=False)
+    return subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=250, check=False)
 
 
 @pytest.mark.timeout(120)
@@ -133,7 +133,7 @@ LOCKING = """
 
     def kickoffs():
         for turn in range(20):
-            faulthandler.dump_traceback_later(30, exit=True)
+            faulthandler.dump_traceback_later(90, exit=True)
             try:
                 Crew(tasks=[Task(name="a", run=busy, timeout=0.003 + turn % 17 / 10000)]).kickoff()
                 raise SystemExit("it was not stopped")
@@ -195,7 +195,7 @@ LOCKING_HOOKS = {
 }
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("what", [what for what in LOCKING_HOOKS if hasattr(sys, what) or what != "monitoring"])
 def test_a_hook_that_takes_a_lock_is_not_broken_into(what: str, tmp_path: Path) -> None:
     end = end_of(textwrap.dedent(LOCKING) + textwrap.dedent(LOCKING_HOOKS[what]), tmp_path)
@@ -207,7 +207,7 @@ BLOCKED = """
     from runner import Crew, Task
     from runner.core.errors import TaskTimeout
 
-    faulthandler.dump_traceback_later(30, exit=True)
+    faulthandler.dump_traceback_later(90, exit=True)
     ours, theirs = socket.socketpair()
 
     def answer():
@@ -234,7 +234,7 @@ BLOCKED = """
 """
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("what", [what for what in LOCKING_HOOKS if hasattr(sys, what) or what != "monitoring"])
 def test_a_timeout_is_met_as_a_blocking_call_returns_under_a_hook(what: str, tmp_path: Path) -> None:
     """The interpreter's flag for raised exceptions is up meanwhile, and is all threads'."""
