@@ -42,6 +42,8 @@ _HEEDED = frozenset({"PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "TZ"})
 IMPORTED = "PYTHON_IMPORTED"
 """A variable of our own: what a server imports besides, for processes that have it."""
 
+NOTHING = "-"  #: for processes that need nothing of all that: their server is there in a fifth of the time
+
 _COMMAND = ["-m", "runner"]
 
 
@@ -210,22 +212,8 @@ def main(number: int) -> None:
 
     What somebody ordered who is gone is killed.
     """
-    preloaded.remember_entry_points()
-    with contextlib.suppress(Exception):  # a worker says it
-        adapters.preload("crewai")
-        adapters.preload("crewai-flow")
-    process_setup._preloaded.clear()  # so that a worker does again what it does beside importing
-    listed = subprocess.run([sys.executable, "-P", "-c", preloaded.LISTING], capture_output=True, text=True, check=True)
-    for name in listed.stdout.split():
-        if not name.startswith("__"):
-            with contextlib.suppress(ImportError):
-                importlib.import_module(name)
-    for name in (*WITH_THE_FIRST, *preloaded.OF_AGENTS, *filter(None, os.environ.get(IMPORTED, "").split(","))):
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
-    for name in scripts.names():
-        scripts.load(name)
-    platform.platform()  # for which it starts a process
+    if os.environ.get(IMPORTED) != NOTHING:
+        _import()
     gc.collect()
     gc.freeze()  # no fork looks through it again
     assert threading.active_count() == 1  # a fork has only the one that forks
@@ -271,6 +259,22 @@ def main(number: int) -> None:
             end = os.pidfd_open(pid)
             watched[end] = (pid, tell, ready)
             poll.register(end, select.POLLIN)
+
+
+def _import() -> None:
+    """What workers and commands import, and what they look up once."""
+    preloaded.remember_entry_points()
+    with contextlib.suppress(Exception):  # a worker says it
+        adapters.preload("crewai")
+        adapters.preload("crewai-flow")
+    process_setup._preloaded.clear()  # so that a worker does again what it does beside importing
+    exec(preloaded.IMPORTS, {})
+    for name in (*WITH_THE_FIRST, *preloaded.OF_AGENTS, *filter(None, os.environ.get(IMPORTED, "").split(","))):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    for name in scripts.names():
+        scripts.load(name)
+    platform.platform()  # for which it starts a process
 
 
 def _kill(pid: int) -> None:

@@ -4,15 +4,13 @@ from importlib import metadata
 from typing import Any
 
 # What a worker and the verbs have imported.
-LISTING = """
-import sys
+IMPORTS = """
 import runner.tasks.jobs, runner.tasks.pool, runner.tasks.steps, runner.tasks.worker
 import runner.tasks.shared_thread, runner.providers.redis.shared_connection, runner.flows.adapter
 import runner.llm.recording.aiohttp_transport, runner.llm.recording.http_client, runner.llm.recording.httpx_transport
 import celery.concurrency.prefork, celery.concurrency.thread, celery.worker.worker, kombu.transport.redis
 import celery.app.amqp, celery.events.receiver, billiard.synchronize
 from runner.cli import control, fleet, inspection, submit, tasks
-print(*sys.modules)
 """
 
 # What the first task imports, and the first call of a model: a fifth of a second in each process.

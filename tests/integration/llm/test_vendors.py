@@ -1,6 +1,7 @@
 """The vendors' own clients, sync and async, streamed and not, several calls at once: each call is paid once."""
 
 import asyncio
+import itertools
 import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,6 +14,7 @@ from runner.events.call_events import CallDivergedEvent
 from runner.testing import ModelServer
 
 from ...support.later import Later
+from ...support.soak import in_soak
 from .conftest import GPT, user
 from .wire_server import CHAT, Reply, WireServer
 
@@ -141,8 +143,19 @@ def by_anthropic_async(url: str) -> Any:
     return asyncio.run(go())
 
 
-@pytest.mark.parametrize("status", [408, 409, 429, 500, 503, 529])
-@pytest.mark.parametrize("vendor", [by_openai, by_openai_async, by_anthropic, by_anthropic_async])
+REFUSING = [by_openai, by_openai_async, by_anthropic, by_anthropic_async]
+EACH_ONCE = [*zip(itertools.cycle(REFUSING), [408, 409, 429, 500, 503, 529], strict=False)]
+
+
+@pytest.mark.parametrize(
+    ("vendor", "status"),
+    [
+        *EACH_ONCE,
+        *in_soak(
+            *(one for one in itertools.product(REFUSING, [status for _, status in EACH_ONCE]) if one not in EACH_ONCE)
+        ),
+    ],
+)
 def test_what_was_refused_and_is_repeated_is_paid_once(vendor: Any, status: int, account: Any, attempt: Any) -> None:
     refused = Reply(status, b"{}", headers={"Content-Type": "application/json", "Retry-After-Ms": "1"})
     with WireServer() as wire:

@@ -21,6 +21,7 @@ from runner.providers.redis import deltas, locations, provider, scripts
 from runner.providers.redis.deltas import State
 
 from ...support.interpreters import ran
+from ...support.soak import in_soak
 
 HOME = "runner:{states:p}"
 
@@ -151,7 +152,7 @@ def check_holders(redis: Redis) -> None:
     assert listed == {checkpoint: fields[5] for checkpoint, fields in lineage.items()}
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [0, 1, *in_soak(*range(2, 8))])
 def test_whatever_is_written_and_pruned_it_is_as_with_sqlite(
     redis: Redis, location: str, tmp_path: Path, seed: int
 ) -> None:

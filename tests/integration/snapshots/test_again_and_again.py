@@ -13,6 +13,8 @@ import pytest
 from runner import BaseProvider, CheckpointConfig, Crew, JsonProvider, SqliteProvider, Task
 from runner.flows import Flow, listen, start
 
+from ...support.soak import in_soak
+
 PLACES = {"json": (JsonProvider, "cps"), "sqlite": (SqliteProvider, "cps.db")}
 
 
@@ -27,7 +29,7 @@ def crew_of(n: int, provider: BaseProvider, location: str, **more: Any) -> Crew:
     return Crew(tasks=tasks, checkpoint=CheckpointConfig(provider=provider, location=location, **more))
 
 
-@pytest.mark.parametrize("tasks", [1, 2, 3, 4])
+@pytest.mark.parametrize("tasks", [1, 3, *in_soak(2, 4)])
 def test_its_finished_lines_count_with_the_new_one(tasks: int, place: tuple[BaseProvider, str]) -> None:
     provider, location = place
     crew = crew_of(tasks, provider, location, max_checkpoints=3)

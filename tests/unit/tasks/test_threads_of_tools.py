@@ -11,9 +11,12 @@ from runner.testing import eventually
 pytest.importorskip("runner.tasks.task_loop")
 
 
-def test_the_tools_of_a_thousand_agents_have_few_threads_and_none_waits_for_one_that_waits_for_it(tasks: Any) -> None:
+@pytest.mark.parametrize("agents", [100, pytest.param(1000, marks=pytest.mark.slow)])
+def test_the_tools_of_many_agents_have_few_threads_and_none_waits_for_one_that_waits_for_it(
+    tasks: Any, agents: int
+) -> None:
     """What a tool uses itself has its thread beside: it would wait for a place that the tool around it keeps."""
-    agents, counting, now, most = 1000, threading.Lock(), [0], [0]
+    counting, now, most = threading.Lock(), [0], [0]
 
     def use(inside: int) -> int:
         with counting:
