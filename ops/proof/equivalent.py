@@ -34,7 +34,6 @@ EQUIVALENT: dict[str, str] = {
     'record_step.lua: without `redis.call("HLEN", journal) == 1`': (
         "a journal of several records has the lifetime of its run already, and gets the same once more"
     ),
-    'record_own_step.lua: without `redis.call("HLEN", journal) == 1`': "likewise",
     "find_position.lua: without `upto > left`": "what was committed later is left out by who reads it, too",
     "lib/account.lua: without `not ok`": "what a text that is refused gives in the place of entries has none",
     'lib/checkpoint.lua: without `trigger == "task_completed" and ""`': "it reads the same, and is shorter",
@@ -42,9 +41,9 @@ EQUIVALENT: dict[str, str] = {
     'redeliver.lua: without `name == "#"`': "a job that has its name in the index is found by that, too",
     'resume.lua: without `parent ~= ""`': "no branch has no name: nothing is copied from it",
     "resume.lua: without `failed > 0`": "a count of 0 that is stored reads as one that is not",
-    "append_event.lua: without `t[2]`": "where nothing is open, what is left of it is nothing",
-    'append_event.lua: without `started ~= "0"`': "nothing that is open has the number 0: all of it is left",
-    "append_event.lua: without `#left > 0`": "an empty list that is stored reads as one that is not",
+    'record_own_step.lua: without `call("HLEN", journal) == 1`': "as of record_step.lua",
+    'append_event.lua: without `ended ~= "0"`': "nothing that is open has the number 0: all of it is left",
+    "append_event.lua: without `#open > 0`": "an empty list that is stored reads as one that is not",
     "look_back.lua: without `there`": "where another claim committed the output, it is the last of those told there",
     "prune_states.lua: without `not own[at]`": "no checkpoint is its own ancestor: none is come by twice",
     "prune_states.lua: without `not beside[at]`": "who was come by already, and those before, are named once more",

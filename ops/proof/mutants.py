@@ -37,7 +37,7 @@ TESTS = (
     *("forgotten_notes", "lost_messages", "stragglers", "retention", "lifetimes", "growing", "fork_edits", "forks"),
     *("branches", "events", "versions", "store_conformance", "conformance", "redis_provider", "all_or_nothing"),
     *("reserved", "call_records", "hand_over", "inflight", "pools", "protocol", "envelope", "bytes"),
-    *("continuing", "commands", "lua_functions"),
+    *("continuing", "commands", "lua_functions", "told_events"),
 )
 LEFT_OUT = (
     *("Json", "Sqlite", "Memory", "server_that_refuses", "costs", "no_more_room", "same_cost", "grown_to"),
