@@ -28,7 +28,7 @@ import pytest
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FORKED = Path(__file__).resolve().parents[1] / "support" / "forked.py"
-FOLLOWED = ("agents.md", "checkpointing.md")
+FOLLOWED = ("agents.md", "checkpointing.md", "flows.md")
 TYPED = ("python", "sh", "console")
 #: Sections that start many processes, for what the others start as well: they are followed in the soak.
 LONG = (

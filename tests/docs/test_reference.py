@@ -1,7 +1,9 @@
-"""The reference of docs/checkpointing.md has every name there is, with its default."""
+"""Public names of checkpoints and events are in docs/reference.md, made of docstrings, or in docs/checkpointing.md."""
 
 import ast
+import inspect
 import re
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
@@ -22,8 +24,25 @@ from runner.providers.base import CheckpointNotFound, CheckpointTorn
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "checkpointing.md"
 REFERENCE = PAGE.read_text("utf-8").partition("\n## Reference\n")[2]
 
-#: What stands in backquotes, as words: `a.b(c=1)` is a, b and c.
-SAID = {word for span in re.findall(r"`([^`]+)`", REFERENCE) for word in re.findall(r"[A-Za-z_]\w*", span)}
+
+def found(path: str) -> Any:
+    """What a directive of docs/reference.md names."""
+    module, _, name = path.rpartition(".")
+    return getattr(import_module(module), name)
+
+
+def generated() -> Iterator[str]:
+    """The names in docs/reference.md: what its directives list, and the documented members of listed classes."""
+    page = (PAGE.parent / "reference.md").read_text("utf-8")
+    listed = {path.rpartition(".")[2]: found(path) for path in re.findall(r"auto(?:class|function|data):: (\S+)", page)}
+    for name in re.findall(r"automodule:: (\S+)", page):
+        listed |= {one: getattr(import_module(name), one) for one in import_module(name).__all__}
+    for name, thing in listed.items():
+        if not inspect.isroutine(thing) or inspect.getdoc(thing):
+            yield name
+        if inspect.isclass(thing):
+            yield from getattr(thing, "model_fields", getattr(thing, "__dataclass_fields__", ()))
+            yield from (one for one in public(thing) if inspect.getdoc(inspect.getattr_static(thing, one)))
 
 
 def section(title: str) -> str:
@@ -35,6 +54,11 @@ def public(kind: type[Any]) -> set[str]:
     """The names of a class that are its own and not pydantic's."""
     return {name for base in kind.__mro__ if base.__module__.startswith("runner") for name in vars(base)
             if not name.startswith("_") and not name.startswith("model_")}  # fmt: skip
+
+
+#: What stands in backquotes, as words: `a.b(c=1)` is a, b and c.
+SAID = {word for span in re.findall(r"`([^`]+)`", REFERENCE) for word in re.findall(r"[A-Za-z_]\w*", span)}
+SAID |= {*generated()}
 
 
 @pytest.mark.parametrize("module", ["runner.snapshots", "runner.providers"])
