@@ -9,6 +9,7 @@ version = release = version_of("crew-runner")
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx_click",
     "sphinxcontrib.mermaid",

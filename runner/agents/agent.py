@@ -22,14 +22,19 @@ if TYPE_CHECKING:
 
 
 class Agent(BaseModel):
-    """A role with a goal, the model that speaks for it, and the tools that it may use.
+    """A role with a goal, the model that it calls, and the tools that it may use.
 
-    A task without ``run`` is done by its agent: its model is asked, and uses tools, until it answers, in at most
-    ``max_iter`` rounds of tools. ``llm`` is a model's name, an `LLM` or a `BaseLLM` of your own; without one, the name
-    stands in ``OPENAI_MODEL_NAME`` or ``MODEL``. ``step_callback`` is called after each use of a tool and each answer.
-    A ``guardrail`` is a function of the output or words, as a task's; ``inject_date`` tells the model what day it is.
-    Tasks in plain Python (``Task(run=...)``) may name an agent; it then only labels their output. ``kickoff`` asks the
-    agent without a crew. ``config`` is a dict of fields, as an entry of a project's YAML; what stands beside it counts.
+    A task without ``run`` is done by its agent: it calls its model, which requests tools, until the model answers. A
+    task in plain Python (``Task(run=...)``) may name an agent, which then only labels its output.
+
+    Args:
+        llm: a model's name, an `LLM` or a `BaseLLM` of your own. Default: the name in ``OPENAI_MODEL_NAME`` or
+            ``MODEL``.
+        max_iter: how many rounds of tools before the model has to answer.
+        step_callback: called after each tool call and each answer.
+        guardrail: a function of the output, or a rule in words that the model judges, as for a task.
+        inject_date: whether the model is told the day on which the task began.
+        config: a dict of fields, such as an entry of a project's YAML. Arguments override it.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -63,7 +68,7 @@ class Agent(BaseModel):
     _restored: Any = PrivateAttr(default=None)
 
     def model_post_init(self, context: Any, /) -> None:
-        """Be found by checkpoints that are restored, unless it is one of theirs."""
+        """Register the agent, so that restored checkpoints find it, unless it was restored from one."""
         live_objects.remember(self, context)
 
     @model_validator(mode="before")
@@ -86,7 +91,15 @@ class Agent(BaseModel):
         input_files: "Mapping[str, Any] | None" = None,
         from_checkpoint: CheckpointConfig | None = None,
     ) -> LiteAgentOutput:
-        """Ask the agent, and give its answer. Raises what its model raised."""
+        """Ask the agent without a crew and return its answer.
+
+        Args:
+            messages: a prompt, or a conversation.
+            response_format: a pydantic model for the answer.
+            from_checkpoint: with a ``restore_from``, continue the conversation in that checkpoint.
+
+        Raises what its model raised.
+        """
         stop_if_read(None)
         engine = engine_of("crews")
         restored = engine.apply_checkpoint(self, from_checkpoint)
@@ -105,7 +118,7 @@ class Agent(BaseModel):
         input_files: "Mapping[str, Any] | None" = None,
         from_checkpoint: CheckpointConfig | None = None,
     ) -> LiteAgentOutput:
-        """`kickoff` in a thread."""
+        """`kickoff` in a thread, to be awaited."""
         stop_if_read(None)
         engine = engine_of("crews")
         output: LiteAgentOutput = await engine.in_thread(
@@ -126,9 +139,9 @@ class Agent(BaseModel):
 
     @classmethod
     def from_checkpoint(cls, config: CheckpointConfig, **code: Any) -> Self:
-        """The agent of the checkpoint ``config.restore_from`` names, to resume where it was.
+        """Return the agent of the checkpoint that ``config.restore_from`` names; its ``kickoff`` resumes there.
 
-        Its model and tools come from the living agent that is most like it.
+        Its model and tools come from the living agent with the same role and goal.
         """
         engine = engine_of("crews")
         restored: Self = engine.restore(cls, config, **code)
@@ -136,7 +149,7 @@ class Agent(BaseModel):
 
     @classmethod
     def fork(cls, config: CheckpointConfig, branch: str | None = None) -> Self:
-        """`from_checkpoint` on a branch of its own."""
+        """`from_checkpoint` on a new branch."""
         engine = engine_of("crews")
         forked: Self = engine.restore(cls, config, fork=True, branch=branch)
         return forked

@@ -18,13 +18,16 @@ from runner.llm.recording.conversation_hash import Chain
 
 @dataclass(frozen=True)
 class AgentState:
-    """One conversation of one agent, and what it is to lead to.
+    """The state of one agent at work: its conversation, model and tools.
 
-    ``tools`` are by the names that the model is told. ``origin`` is what the idempotency keys of its tools begin with,
-    ``role`` what the ledger calls the agent.
-    ``failed`` is how often it failed before, by what is replayed now.
-    ``usage`` gathers the tokens of the calls that were made here; ``chain`` is that of the conversation,
-    ``from_hooks`` what hooks put into it.
+    Attributes:
+        tools: by the names that the model sees.
+        origin: the prefix of the idempotency keys of its tool calls.
+        role: the agent's name in the ledger.
+        failed: how many earlier attempts failed whose calls are replayed now.
+        usage: the tokens of the calls that were made in this process.
+        chain: the hash chain of the conversation.
+        from_hooks: the messages that hooks added.
     """
 
     agent: Agent
@@ -44,13 +47,13 @@ class AgentState:
 
     @property
     def streams(self) -> bool:
-        """Whether the crew that it is done for has its models' answers streamed."""
+        """Whether its crew streams the answers of models."""
         crew = getattr(self.task, "crew", None) or self.agent.crew
         return bool(getattr(crew, "stream", False))
 
     @property
     def about(self) -> dict[str, Any]:
-        """What its events say of it."""
+        """The fields that its events have in common."""
         return {"from_task": self.task, "from_agent": self.agent}
 
 
@@ -58,10 +61,10 @@ _current: ContextVar[AgentState | None] = ContextVar("runner_agent_at_work", def
 
 
 def current() -> AgentState | None:
-    """The agent that is at work in this context: a tool sees for whom it is used."""
+    """Return the agent at work in this context, so that a tool knows which agent calls it."""
     return _current.get()
 
 
 def at_work(state: AgentState) -> ContextValue[AgentState | None]:
-    """In this context, it is."""
+    """Make this the agent at work in a context."""
     return ContextValue(_current, state)

@@ -18,9 +18,10 @@ SIDE_BY_SIDE = 16  #: at work at one time
 
 
 def run_concurrently(functions: Sequence[Callable[[], T]]) -> list[T]:
-    """What these functions give, in their order. A thread that hangs when the task is stopped is left behind.
+    """Call these functions in threads and return their results in order. A thread that hangs when the task is stopped
+    is abandoned.
 
-    One alone is called here, if this is the main thread: signals break into it wherever it is.
+    A single function is called directly in the main thread, where signals can interrupt it.
     """
     if len(functions) == 1 and threading.current_thread() is threading.main_thread():
         return [functions[0]()]

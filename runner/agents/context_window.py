@@ -1,7 +1,7 @@
 """Fits a conversation into a model's context window. Pure, so a replay sends the same messages.
 
-What is left out is left out of what is sent, not of the conversation: first the middles of long results of tools, the
-oldest first, then of the other long texts. The system's message and the latest one stay whole as long as they can.
+Text is left out of the request, not of the conversation: first the middles of long tool results, the oldest first, then
+of other long texts. The system message and the latest message stay whole as long as possible.
 """
 
 import json
@@ -18,12 +18,12 @@ _KEEP = 400  #: characters of a shortened text, at least
 
 
 def tokens(messages: Sequence[Message], tools: Sequence[Any] = ()) -> int:
-    """About how many tokens they are."""
+    """Estimate the number of tokens of these messages."""
     return len(json.dumps([list(messages), list(tools)], ensure_ascii=False, default=str)) // _PER_TOKEN
 
 
 def fit(messages: Sequence[Message], limit: int, tools: Sequence[Any] = ()) -> list[Message]:
-    """The messages with as much left out as it takes to be at most ``limit`` tokens, if that can be done."""
+    """Return the messages, shortened to at most ``limit`` tokens if that is possible."""
     fitted = [dict(message) for message in messages]
     over = (tokens(fitted, tools) - limit) * _PER_TOKEN
     for at in _order(fitted):
@@ -39,7 +39,9 @@ def fit(messages: Sequence[Message], limit: int, tools: Sequence[Any] = ()) -> l
 
 
 def _order(messages: Sequence[Message]) -> list[int]:
-    """Whose turn it is to be shortened: results of tools, then what was said, then what the agent was told at first."""
+    """The order in which messages are shortened: tool results, then other messages, then the agent's first
+    instructions.
+    """
     last = len(messages) - 1
     ranks = {"tool": 0, "assistant": 1, "user": 2, "system": 4}
     return sorted(range(len(messages)), key=lambda i: (3 if i == last else ranks.get(messages[i]["role"], 2), i))

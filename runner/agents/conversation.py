@@ -12,7 +12,9 @@ Message = dict[str, Any]
 
 
 def introduce(agent: Agent, fill: Callable[[str], str], journal: Journal) -> Message:
-    """The system message: who the agent is. The day is that on which the task began, however long it takes."""
+    """Return the system message with the agent's role. The date is that on which the task began, also after a
+    restart.
+    """
     lines = [f"You are {fill(agent.role)}."]
     if agent.backstory:
         lines.append(fill(agent.backstory))
@@ -28,7 +30,7 @@ def introduce(agent: Agent, fill: Callable[[str], str], journal: Journal) -> Mes
 
 
 def brief(description: str, expected_output: str, context: Sequence[TaskOutput], form: str = "") -> Message:
-    """The message with the task; ``form`` describes the answer that is expected."""
+    """Return the message with the task; ``form`` describes the expected form of the answer."""
     parts = [description]
     if expected_output:
         parts.append(f"The answer should be: {expected_output}")
@@ -40,17 +42,17 @@ def brief(description: str, expected_output: str, context: Sequence[TaskOutput],
 
 
 def object_to(why: str) -> Message:
-    """What the model is told when its answer did not pass."""
+    """Return the message about an answer that was rejected."""
     return {"role": "user", "content": f"That answer cannot be taken: {why}\n\nGive a better one."}
 
 
 def respond(said: str) -> Message:
-    """What the model is told when a person wants another answer."""
+    """Return the message about an answer that a person rejected."""
     return {"role": "user", "content": f"A person read that answer and says: {said}\n\nAnswer again, as they want it."}
 
 
 def as_messages(said: str | Sequence[Mapping[str, Any]]) -> list[Message]:
-    """What a caller says, as messages."""
+    """Convert a caller's prompt or conversation to messages."""
     if isinstance(said, str):
         return [{"role": "user", "content": said}]
     return [dict(message) for message in said]

@@ -1,7 +1,7 @@
 """Delegation: tools with which a manager, or an agent that may delegate, gives work to another agent.
 
-The coworker's calls are made inside the use of the tool: they are in the same task's journal, under that use, and each
-is paid once, also where the process dies in between.
+The coworker's model calls happen inside the tool call and are recorded in the same task's journal, under that tool
+call. So each is paid for once, even if the process dies in between.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -82,7 +82,7 @@ class _CoworkerTool(BaseTool):
 
 
 class DelegateWorkTool(_CoworkerTool):
-    """Has a coworker do something."""
+    """Lets a coworker do a piece of work."""
 
     name: str = "Delegate work to coworker"
     args_schema: Any = DelegateWorkToolSchema
@@ -92,7 +92,7 @@ class DelegateWorkTool(_CoworkerTool):
 
 
 class AskQuestionTool(_CoworkerTool):
-    """Asks a coworker something."""
+    """Asks a coworker a question."""
 
     name: str = "Ask question to coworker"
     args_schema: Any = AskQuestionToolSchema
@@ -102,7 +102,7 @@ class AskQuestionTool(_CoworkerTool):
 
 
 def delegation_tools(coworkers: Sequence[Agent], fill: Callable[[str], str] = str) -> list[BaseTool]:
-    """The tools with which these may be given work and asked; ``fill`` puts the inputs into their roles."""
+    """Return the tools to delegate work to these agents and to ask them; ``fill`` puts the inputs into their roles."""
     who = "; ".join(
         f"{fill(agent.role)} ({fill(agent.goal)})" if agent.goal else fill(agent.role) for agent in coworkers
     )
@@ -129,5 +129,5 @@ def _at_work(state: AgentState, prompt: str) -> Iterator[None]:
 
 
 def _plain(role: str) -> str:
-    """A role as models may well write it: in any case, with any quotes and spaces."""
+    """Normalize a role: models write it in any case, with quotes and spaces."""
     return " ".join(role.split()).strip("\"'` ").replace('"', "").casefold()

@@ -15,7 +15,7 @@ Message = dict[str, Any]
 
 
 def before_model_call(state: AgentState) -> bool:
-    """Have the hooks look at what the model is about to be told; whether they changed it.
+    """Call the hooks with the messages for the model; return whether they changed them.
 
     Raises `LLMCallBlockedError`, or `HookAborted`.
     """
@@ -26,12 +26,12 @@ def before_model_call(state: AgentState) -> bool:
 
 
 def asking() -> AbstractContextManager[Any]:
-    """Around the call itself: a model of a person's own that calls another one calls no hooks again."""
+    """The context of the call itself: a custom model that calls another model does not call the hooks again."""
     return recorded.called_for() if registry.any_here() else nullcontext()
 
 
 def after_model_call(state: AgentState) -> bool:
-    """Have the hooks look at the answer that was added last, if one was; whether they changed the conversation.
+    """Call the hooks with the latest answer, if there is one; return whether they changed the conversation.
 
     Raises `HookAborted`.
     """
@@ -50,20 +50,20 @@ def after_model_call(state: AgentState) -> bool:
 
 
 class HookedUse:
-    """A use of a tool with its hooks. ``number`` is that of the call in its conversation."""
+    """A tool call with its hooks. ``number`` is its index among the conversation's tool calls."""
 
     def __init__(self, state: AgentState, tool: BaseTool, name: str, number: int) -> None:
         self._state, self._tool, self._name = state, tool, name
         self._place = (state.role, name, number)
 
     def before(self, arguments: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
-        """The arguments as the hooks leave them, and what the model is told where one refuses the use."""
+        """Return the arguments as the hooks leave them, and the text for the model if a hook refuses the call."""
         context = self._context(copy.deepcopy(arguments))
         refused = recorded.before_tool_call(context, self._state.journal, self._place)
         return context.tool_input, refused
 
     def after(self, arguments: Mapping[str, Any], result: str) -> str:
-        """The result as the hooks leave it. Raises `HookAborted`."""
+        """Return the result as the hooks leave it. Raises `HookAborted`."""
         context = self._context(dict(arguments))
         context.tool_result = context.raw_tool_result = result
         return recorded.after_tool_call(context, self._state.journal, self._place)
@@ -74,17 +74,17 @@ class HookedUse:
 
 
 def crew_of(state: AgentState) -> Any:
-    """The crew for which an agent is at work; None without one."""
+    """Return the crew for which an agent is at work; None without one."""
     return getattr(state.task, "crew", None) or state.agent.crew
 
 
 def _agent_of(state: AgentState) -> Agent:
-    """The agent, with its role as its model is told it: the inputs stand in it."""
+    """Return the agent with the inputs filled into its role, as its model sees it."""
     return state.agent if state.role == state.agent.role else state.agent.model_copy(update={"role": state.role})
 
 
 def _of_model(state: AgentState) -> tuple[LLMCallHookContext, recorded.Place]:
-    """The hooks get a copy of the conversation: what they change is taken over when it is recorded."""
+    """The hooks get a copy of the conversation; their changes are applied once they are recorded."""
     messages = copy.deepcopy(state.conversation.messages)
     asked = sum(message["role"] == "assistant" for message in messages)
     about: dict[str, Any] = {"agent": _agent_of(state), "task": state.task, "crew": crew_of(state)}

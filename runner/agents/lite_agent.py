@@ -1,4 +1,4 @@
-"""An agent that is asked without a crew, by the names that other frameworks have for its fields."""
+"""An agent without a crew, with the field names of CrewAI's ``LiteAgent``."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,8 +11,9 @@ from runner.providers.config import CheckpointConfig
 
 
 class LiteAgent(Agent):
-    """An `Agent` that is asked by ``kickoff`` alone. ``max_iterations`` is its ``max_iter``, 15 where that is left out;
-    ``response_format`` is that of each kickoff that is given none."""
+    """An `Agent` that is only asked by ``kickoff``. ``max_iterations`` is its ``max_iter`` (default 15);
+    ``response_format`` is the default for its kickoffs.
+    """
 
     max_iter: int = Field(default=15, ge=0)
     response_format: type[BaseModel] | None = Field(default=None, exclude=True)
@@ -31,5 +32,5 @@ class LiteAgent(Agent):
         input_files: Mapping[str, Any] | None = None,
         from_checkpoint: CheckpointConfig | None = None,
     ) -> LiteAgentOutput:
-        """Ask the agent, and give its answer. Raises what its model raised."""
+        """Ask the agent and return its answer. Raises what its model raised."""
         return super().kickoff(messages, response_format or self.response_format, input_files, from_checkpoint)

@@ -19,9 +19,9 @@ class Verdict(BaseModel):
 
 
 class LLMGuardrail:
-    """A guardrail in words that ``llm`` judges: a model, or its name.
+    """A guardrail in words, judged by ``llm``: a model, or its name.
 
-    It is called with an output, as a function would be: in a task, where its call is recorded as others are, or alone.
+    It is called with an output, as a function would be. Inside a task, the model call is recorded like others.
     """
 
     def __init__(self, description: str, llm: Any) -> None:
@@ -29,7 +29,7 @@ class LLMGuardrail:
         self.llm = llm
 
     def __call__(self, output: Any) -> tuple[bool, Any]:
-        """Whether the output passes, and itself, or why not. Raises what the model raised."""
+        """Return ``(True, output)``, or ``(False, why)``. Raises what the model raised."""
         judge = Agent(role="Judge", goal=_JUDGE, llm=self.llm)
         answer = judge.kickoff(_question(self.description, output.raw), response_format=Verdict)
         return _said(self.description, answer.pydantic, output)
@@ -38,7 +38,7 @@ class LLMGuardrail:
 def verdict_of(
     guardrail: Any, output: Any, agent: Agent | None, journal: Journal, *, task: Any = None
 ) -> tuple[Any, Any]:
-    """Whether an output passes a guardrail; and what it is to be instead, or why it does not pass."""
+    """Return whether an output passes a guardrail, and its replacement, or why it does not pass."""
     if isinstance(guardrail, str):
         assert agent is not None, "the plan refuses guardrails in words where no model can judge"
         return judge(guardrail, output.raw, agent, journal, task=task)
@@ -47,7 +47,7 @@ def verdict_of(
 
 
 def judge(rule: str, text: str, agent: Agent, journal: Journal, *, task: Any = None) -> tuple[bool, str | None]:
-    """Whether the text passes, and if not, why. Raises `TaskError` where the model gives no verdict."""
+    """Return whether the text satisfies the rule, and if not, why. Raises `TaskError` if the model gives no verdict."""
     asked = Conversation()
     asked.say(
         {

@@ -21,7 +21,7 @@ Message = dict[str, Any]
 
 
 def model_of(agent: Agent) -> BaseLLM:
-    """The model that speaks for an agent. Raises `ModelError`."""
+    """Return an agent's model. Raises `ModelError`."""
     model = model_for(agent.llm)
     if model is not None:
         return model
@@ -50,9 +50,9 @@ def state_for(
     reported: bool = True,
     failed: int = 0,
 ) -> AgentState:
-    """What an agent is at: its model and its tools found; its callbacks, if it is to be ``reported`` to them.
+    """Return the state of an agent about to work: model and tools resolved, and callbacks if it is to be ``reported``.
 
-    Raises `ModelError`, or `BadCrew` for what is no tool.
+    Raises `ModelError`, or `BadCrew` for something that is not a tool.
     """
     return AgentState(
         agent=agent,
@@ -70,9 +70,10 @@ def state_for(
 
 
 def work(state: AgentState) -> str:
-    """The agent's answer to its conversation, from where that stands; JSON, where there is a ``response_model``.
+    """Run the agent from the current state of its conversation and return its answer; JSON if there is a
+    ``response_model``.
 
-    Raises `ModelError` where the model gives none, `TaskError` where what it gives does not fit.
+    Raises `ModelError` if the model gives no answer, `TaskError` if the answer does not fit.
     """
     offered = [schema_of(tool, name) for name, tool in state.tools.items()]
     rules = Rules(
@@ -107,7 +108,7 @@ def work(state: AgentState) -> str:
 
 
 def _ask(state: AgentState, tools: Sequence[Message]) -> bool:
-    """Ask the model, and add its answer; whether hooks changed the conversation."""
+    """Call the model and add its answer; return whether hooks changed the conversation."""
     conversation, changed = state.conversation, hook_calls.before_model_call(state)
 
     def take(message: Message) -> None:

@@ -29,14 +29,14 @@ REPAIRS = 2
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Ask the model; whether it is offered tools."""
+    """Call the model; ``tools`` says whether it is offered tools."""
 
     tools: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Use these tools, side by side. ``first`` is the number of the first call among all of the conversation."""
+    """Make these tool calls concurrently. ``first`` is the index of the first one in the conversation."""
 
     calls: tuple[Message, ...]
     first: int
@@ -44,21 +44,21 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """Tell the model something first."""
+    """Add a message for the model first."""
 
     message: Message
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """This is the answer."""
+    """The final answer."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """There will be none."""
+    """The agent gives up."""
 
     reason: str
 
@@ -68,10 +68,12 @@ Move = Ask | Use | Say | Done | Fail
 
 @dataclass(frozen=True)
 class Rules:
-    """How long to continue, and what an answer has to be.
+    """How long to continue, and what an answer must be.
 
-    ``repairs`` is how often a model is asked again because its answer is empty or does not fit. ``answering``: tools
-    whose result is the answer. ``unfit`` says what is wrong with an answer; None if nothing is.
+    Attributes:
+        repairs: how often the model is asked again after an answer that is empty or does not fit.
+        answering: the tools whose result is the answer.
+        unfit: returns what is wrong with an answer; None if nothing is.
     """
 
     max_iter: int = 25
@@ -81,9 +83,9 @@ class Rules:
 
 
 class Summary:
-    """What the next move depends on, of a conversation that only grows: each message is looked at once.
+    """What the next move depends on. A conversation only grows, so each message is read once.
 
-    A message ``from_hooks`` is none that the agent was told: its rounds are counted on.
+    Messages ``from_hooks`` do not count as instructions to the agent, so its rounds are not counted from zero again.
     """
 
     def __init__(self, from_hooks: Sequence[Message] = ()) -> None:
@@ -97,7 +99,7 @@ class Summary:
         self._read = 0
 
     def read(self, messages: Sequence[Message]) -> "Summary":
-        """Take in what was added since."""
+        """Read the messages that were added since."""
         for message in messages[self._read :]:
             self._take(message)
         self._read = len(messages)
@@ -124,7 +126,7 @@ class Summary:
 
 
 def next_move(messages: Sequence[Message], rules: Rules, summary: Summary | None = None) -> Move:
-    """What comes next. A ``summary`` of the same conversation, as it was before, spares looking at all of it again."""
+    """Return the next move. A ``summary`` of the conversation so far avoids reading all of it again."""
     now = (summary or Summary()).read(messages)
     last = now.last
     if last["role"] == "assistant":
@@ -146,7 +148,7 @@ def next_move(messages: Sequence[Message], rules: Rules, summary: Summary | None
 
 
 def final(answer: str) -> str:
-    """What of an answer counts: what comes after its last "Final Answer:", else all of it."""
+    """Return the part of an answer after its last "Final Answer:", else all of it."""
     return answer.rpartition(ANSWER)[2].strip() if ANSWER in answer else answer.strip()
 
 

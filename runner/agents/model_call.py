@@ -40,7 +40,10 @@ SMALLER = 3
 
 
 def ask(state: AgentState, messages: Sequence[Message], tools: Sequence[Message], watch: "StepObserver") -> Message:
-    """Return the model's answer to these messages; ``watch`` gets each real call. Raises what the model raises."""
+    """Call the model with these messages and return its answer. ``watch`` is notified of each real call.
+
+    Raises what the model raises.
+    """
     limit = _limit(state)
     chain, completion = _recorded(state, messages, tools, limit, watch)
     if completion is not None:
@@ -61,9 +64,9 @@ def ask(state: AgentState, messages: Sequence[Message], tools: Sequence[Message]
 def _recorded(
     state: AgentState, messages: Sequence[Message], tools: Sequence[Message], limit: int, watch: "StepObserver"
 ) -> tuple[str | None, Completion | None]:
-    """The call's chain, which is that of its messages before they are fitted; and the recorded answer, if there is one.
+    """Return the call's hash chain, computed from the messages before they are fitted, and the recorded answer.
 
-    None for each that there is not.
+    Each is None if there is none.
     """
     model = state.model
     if not isinstance(model, LLM) or not state.journal.code:
@@ -117,7 +120,7 @@ def _ask(
 
 
 def wait(state: AgentState) -> None:
-    """Until the model may be asked."""
+    """Wait until the rate limit admits a model call."""
     state.journal.wait_for_turn()
 
 
@@ -130,7 +133,7 @@ def _ask_ours(
     chain: str | None,
     waiter: waiting.Waiter | None,
 ) -> Message:
-    """The transport journals it: what is replayed comes back here as if it had just been answered."""
+    """Call an `LLM`, whose transport journals the call: a replayed answer comes back as if it were new."""
     streams = model.stream or state.streams
     asked = list(messages), tools, None if tools else state.response_model, watch.chunk if streams else None, streams
     try:
@@ -144,8 +147,9 @@ def _ask_ours(
 
 
 class StepObserver:
-    """Observes one call: records its answer before its end is reported, and reports it once, when it is
-    really made."""
+    """Observes one model call: records its answer before its end is reported, and reports it only if it is really
+    made.
+    """
 
     def __init__(self, state: AgentState, take: Callable[[Message], None], tools: Sequence[Message] = ()) -> None:
         self._state, self._take, self._tools = state, take, tools
@@ -165,12 +169,12 @@ class StepObserver:
         self._emit(LLMCallStartedEvent(messages=messages, tools=list(self._tools) or None, **self._about))
 
     def on_result(self, call: CallResult) -> None:
-        """It ended, here or in an attempt before."""
+        """The call ended, in this attempt or an earlier one."""
         for name in ("prompt_tokens", "completion_tokens"):
             self._state.usage[name] = self._state.usage.get(name, 0) + getattr(call.usage, name)
 
     def chunk(self, piece: Piece) -> None:
-        """A piece of the answer came. Of one that is replayed only those receive it who stream this kickoff."""
+        """A piece of the answer arrived. If it is replayed, only the readers of this kickoff's stream get it."""
         if not self._begun and not sinks():
             return
         use = None if piece.tool_call is None else ToolCall.model_validate(piece.tool_call)
@@ -181,7 +185,7 @@ class StepObserver:
             republish(event)
 
     def ended(self, value: Any) -> None:
-        """It was answered."""
+        """The model answered."""
         completion = value if isinstance(value, Completion) else None
         message = completion.message() if completion is not None else self.read(value)
         usage = dict(completion.usage) if completion is not None else None
@@ -193,7 +197,7 @@ class StepObserver:
             self._emit(LLMCallCompletedEvent(response=said, call_type=kind, usage=usage, **self._about))
 
     def failed(self, error: BaseException) -> None:
-        """It was not."""
+        """The call failed."""
         self._emit(LLMCallFailedEvent(error=str(error), **self._about))
         self._begun = False  # the next one may be shorter
 
@@ -203,12 +207,12 @@ class StepObserver:
 
 
 def is_ours(model: BaseLLM) -> TypeGuard[LLM]:
-    """Whether it is an `LLM` as it is here, whose calls are journaled where they leave the process."""
+    """Whether it is an `LLM` with unmodified methods, whose calls are journaled by the transport."""
     return isinstance(model, LLM) and type(model).call is LLM.call and model.journaled_by_transport
 
 
 def accepted(function: Callable[..., Any], offered: Mapping[str, Any]) -> dict[str, Any]:
-    """What of ``offered`` a function takes by name."""
+    """Return the arguments in ``offered`` that a function accepts by name."""
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -219,7 +223,7 @@ def accepted(function: Callable[..., Any], offered: Mapping[str, Any]) -> dict[s
 
 
 def _limit(state: AgentState) -> int:
-    """How many tokens may be sent; 0 if that is not known."""
+    """The maximum number of tokens to send; 0 if unknown."""
     if not state.agent.respect_context_window:
         return 0
     model = state.model
@@ -229,7 +233,7 @@ def _limit(state: AgentState) -> int:
 
 
 def _as_json(answer: Any, number: int) -> Any:
-    """What a person's model gave, as JSON: text, or the part of a message that holds calls."""
+    """The answer of a custom model as JSON: text, or the part of a message with tool calls."""
     if isinstance(answer, str):
         return answer
     if isinstance(answer, list) and answer and all(_is_call(one) for one in answer):
@@ -245,7 +249,7 @@ def _is_call(one: Any) -> bool:
 
 
 def _call(one: Any, number: int) -> Message:
-    """A call in OpenAI's form, of a dict or of an object of its client."""
+    """Convert a tool call, a dict or an object of the client, to OpenAI's form."""
     function = _get(one, "function")
     arguments = _get(function, "arguments")
     text = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)

@@ -1,11 +1,11 @@
-"""What a ``step_callback`` is given."""
+"""The arguments of a ``step_callback``."""
 
 from dataclasses import dataclass
 
 
 @dataclass
 class AgentAction:
-    """A tool was used: what the agent said to it, with what, and what came of it."""
+    """A tool call: the agent's text with it, its arguments and its result."""
 
     thought: str
     tool: str
@@ -16,7 +16,7 @@ class AgentAction:
 
 @dataclass
 class AgentFinish:
-    """The agent gave its answer."""
+    """The agent's answer."""
 
     thought: str
     output: str

@@ -10,13 +10,13 @@ _FENCED = re.compile(r"```(?:json|JSON)?\s*\n(.*?)```", re.DOTALL)
 
 
 def wanted(model: type[BaseModel]) -> str:
-    """The instruction that describes the form of the answer."""
+    """Return the instruction that describes the form of the answer."""
     schema = json.dumps(model.model_json_schema(), ensure_ascii=False, separators=(",", ":"))
     return f"Give the final answer as JSON that fits this schema, and nothing around it:\n{schema}"
 
 
 def read(text: str, model: type[BaseModel]) -> tuple[Any, str | None]:
-    """The answer as that model, or what is wrong with it. JSON is found in a fence, and amid other words."""
+    """Parse the answer as that model; return it, or what is wrong. JSON may be in a fence, or amid other text."""
     why = ""
     for found in _candidates(text):
         try:

@@ -12,7 +12,7 @@ _AFTER = re.compile(r"^\s*(Observation|Thought|Final Answer|Action):", re.MULTIL
 
 
 def explained(tools: Sequence[Message]) -> str:
-    """The text that describes the tools to such a model."""
+    """Return the text that describes the tools to a model without tool calling."""
     lines = ["You may use these tools:"]
     for tool in tools:
         function = tool["function"]
@@ -31,7 +31,7 @@ def explained(tools: Sequence[Message]) -> str:
 
 
 def format_messages(messages: Sequence[Message], tools: Sequence[Message]) -> list[Message]:
-    """A conversation as such a model takes it: calls and results are text."""
+    """Convert a conversation for such a model: tool calls and results become text."""
     found: list[Message] = []
     for message in messages:
         said = str(message.get("content") or "")
@@ -55,7 +55,7 @@ def format_messages(messages: Sequence[Message], tools: Sequence[Message]) -> li
 
 
 def read(text: str, number: int) -> Message:
-    """What such a model said, as a message; its ``number`` in the conversation makes the id of a call."""
+    """Parse such a model's answer as a message; ``number``, its index in the conversation, makes the id of a call."""
     found = _ACTION.search(text)
     if found is None or "Final Answer:" in text[: found.start()]:
         return {"role": "assistant", "content": text}

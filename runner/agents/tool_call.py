@@ -1,7 +1,7 @@
 """The tool calls of one round, run concurrently. Each is a step, recorded before the model gets its result.
 
-What goes wrong (a tool that is not there, arguments that do not fit, an exception) is told to the model, which may do
-better: it is recorded like any other result.
+An error (an unknown tool, arguments that do not fit, an exception) is a result as well: it is recorded and passed to
+the model, which may try again.
 """
 
 import json
@@ -38,14 +38,16 @@ ERROR_LENGTH = 1000  #: characters of an exception that a model is told
 def use(
     state: AgentState, calls: Sequence[Message], first: int, on_result: Callable[[Message, str], None]
 ) -> list[Message]:
-    """The results of these calls, as messages in their order. ``on_result`` is called with each really made."""
+    """Make these tool calls and return their results as messages, in order. ``on_result`` is called for each real
+    call.
+    """
     limited = _limited(state, calls)
     uses = [_Use(state, call, first + i, on_result, reason=limited.get(i)) for i, call in enumerate(calls)]
     return run_concurrently([one.message for one in uses])
 
 
 def recall(state: AgentState) -> None:
-    """The uses whose results are in the conversation: where it was restored, its journal has not seen them."""
+    """Add the tool calls of a restored conversation to the journal, which has not seen them."""
     answered = {message["tool_call_id"] for message in state.conversation.messages if message["role"] == "tool"}
     calls = [call for message in state.conversation.messages for call in message.get("tool_calls") or ()]
     uses = [_Use(state, call, 0, lambda *_: None, reason=None) for call in calls if call["id"] in answered]
@@ -55,7 +57,7 @@ def recall(state: AgentState) -> None:
 
 
 class _Use:
-    """One use of one tool."""
+    """One tool call."""
 
     def __init__(
         self,
@@ -71,7 +73,7 @@ class _Use:
         self.name = str(call["function"]["name"])
 
     def step(self) -> tuple[str, str] | None:
-        """The step that it is: its name, and what it is known by, as JSON. None for what is no step."""
+        """The step's name and its identity as JSON; None if the call is not a step."""
         try:
             tool = self._tool()
             return (
@@ -84,7 +86,7 @@ class _Use:
         return self._state.tools.get(self.name) or self._state.tools.get(tool_name(self.name))
 
     def message(self) -> Message:
-        """The text that the model receives."""
+        """The text for the model."""
         return {"role": "tool", "tool_call_id": self._call["id"], "name": self.name, "content": self._result()}
 
     def _result(self) -> str:
@@ -146,7 +148,7 @@ class _Use:
             return f"{ERROR}{type(error).__name__}: {text[:ERROR_LENGTH]}"
 
     def _refused(self, kind: Any, why: str) -> str:
-        """It cannot be used. Nothing to record: it will be refused again in the same words."""
+        """The call is refused. Nothing is recorded, because it is refused again with the same text."""
         about = {"tool_name": self.name, "tool_args": self._given, "agent": self._state.agent, **self._state.about}
         event_bus.emit(self._state.agent, kind(error=why, **about))
         return ERROR + why
@@ -182,17 +184,17 @@ class _Watch:
 
 
 def _as_given(arguments: dict[str, Any]) -> Any:
-    """Arguments as a step is known by them."""
+    """The arguments in the form that identifies the step."""
     return to_jsonable_python(arguments, fallback=repr, bytes_mode="base64")
 
 
 def _as_step(run: Callable[[], str]) -> Callable[[Any], str]:
-    """A step is known by its arguments; the tool gets them as objects, not as JSON."""
+    """The step is identified by the JSON of its arguments; the tool gets them as objects."""
     return lambda _: run()
 
 
 def _limited(state: AgentState, calls: Sequence[Message]) -> dict[int, str]:
-    """Which of these calls are one too many of their tools, by place."""
+    """The calls that exceed their tool's ``max_usage_count``, by position."""
     if not any(tool.max_usage_count is not None for tool in state.tools.values()):
         return {}
     used: dict[str, int] = {}

@@ -32,15 +32,15 @@ Begun = list[tuple[int, str, bool]]  #: numbers and ids of runs, and whether the
 
 
 def batch_id_for(key: str) -> str:
-    """The id of the batch that is known by this key."""
+    """Return the id of the batch with this key."""
     return "b-" + hashlib.sha256(key.encode()).hexdigest()[:12]
 
 
 class Batch:
-    """Runs that are submitted together. Iterate over it: that submits them, and gives each, with its number, when over.
+    """Runs that are submitted together. Iterating submits them, and yields ``(number, result)`` for each that is over.
 
-    At most ``at_once`` are active; the next is submitted when one is over or awaits input. Whoever stops iterating
-    leaves what is active running, and submits no more.
+    At most ``at_once`` are active; the next one is submitted when one is over or awaits input. If the caller stops
+    iterating, active runs continue and no more are submitted.
     """
 
     stopped = False  #: whether who follows it, in another thread, is to stop
@@ -53,11 +53,11 @@ class Batch:
 
     @property
     def active(self) -> int:
-        """How many runs are active."""
+        """The number of active runs."""
         return len(self._active)
 
     def __iter__(self) -> Iterator[tuple[int, RunResult]]:
-        """Submit and wait until all are over. Raises what `Client.submit` raises for the input that is next."""
+        """Submit runs and wait until all are over. Raises what `Client.submit` raises for the next input."""
         runs, batches = self._client.store.runs, self._client.store.batches
         after = batches.last_ended(self.id)
         over, pace, more = 0, Pace(), True
@@ -84,7 +84,7 @@ class Batch:
                         yield self._active.pop(run_id), result
 
     def _ended(self, after: str) -> tuple[Iterable[str], str]:
-        """Those that are over, as far as was heard after ``after``; waits a while for the first."""
+        """Return the runs that have ended since ``after``; wait briefly for the first."""
         batches = self._client.store.batches
         ended, last = self._patient(lambda: batches.ended(self.id, after, 500))
         if time.monotonic() > self._look_at:
@@ -100,8 +100,9 @@ class Batch:
 
 
 def by_first(target: str | Path | Prepared, inputs: Iterable[Mapping[str, Any]]) -> tuple[Prepared, Iterable[Numbered]]:
-    """The crew as the first of ``inputs`` has it, and all of these, with their numbers: what a file runs, and which
-    crew its classes make, can depend on them."""
+    """Prepare the crew with the first of ``inputs``, and return it with all numbered inputs. The first is needed
+    because what a file runs, and which crew its classes create, can depend on the inputs.
+    """
     left = iter(inputs)
     first = list(islice(left, 1))
     if not isinstance(target, Prepared):
@@ -110,7 +111,7 @@ def by_first(target: str | Path | Prepared, inputs: Iterable[Mapping[str, Any]])
 
 
 def new_runs(prepared: Prepared, inputs: Iterable[Numbered], batch: str) -> Iterator[NewRun]:
-    """The runs of these inputs, each with its number. Raises `BadInput`."""
+    """Return a numbered run for each of these inputs. Raises `BadInput`."""
     for number, given in inputs:
         values = prepared.given(given)
         prepared.refuse_missing(values)
@@ -132,7 +133,7 @@ def submission(
     keep: float = KEEP,
     models: str = "",
 ) -> Callable[[int], Begun | None]:
-    """What submits the next few of these runs. Those that were submitted before stay as they are."""
+    """Return a function that submits the next few runs. Runs that exist already stay as they are."""
     fields = run_fields(prepared, None, max_checkpoints, checkpoint_on, client.store.queue(queue), keep, models)
     taken: list[NewRun] = []  # and not accepted yet
 
@@ -157,7 +158,7 @@ def submission(
 
 
 def resumption(client: "Client", batch: str, **how: Any) -> Callable[[int], Begun | None]:
-    """What resumes the next few runs of a batch that failed or were cancelled. Raises `NotFound`."""
+    """Return a function that resumes the next few failed or cancelled runs of a batch. Raises `NotFound`."""
     batches = client.store.batches
     if not batches.runs(batch, limit=1):
         raise NotFound(f"there is no batch {batch} (a finished one is only kept for a while)")

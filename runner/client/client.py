@@ -46,24 +46,27 @@ __all__ = ["Client", "RunHandle", "RunResult"]
 
 
 def new_run_id() -> str:
-    """An id that no other run has."""
+    """Return a random run id."""
     return "r-" + secrets.token_hex(6)
 
 
 class Client:
-    """Submits, inspects, resumes and forks the runs of a store. Use it in a ``with``, or close it.
+    """Submits, inspects, resumes and forks the runs of a store. Use it in a ``with`` statement, or close it.
 
-    ``redis_url`` names the store's Redis (default: ``RUNNER_REDIS_URL``, or else the embedded server, whose data is in
-    ``state_dir``); several, with commas between them, are one store. Methods may be called from any thread. Wherever
-    one takes a ``run_id``, the key that a run was submitted with will do. All raise `NotFound` for a run or branch that
-    is not there, and `StoreUnreachable`.
+    Args:
+        redis_url: the URL of the store's Redis; several, separated by commas, are one store. Default:
+            ``RUNNER_REDIS_URL``, else the embedded server.
+        state_dir: the folder with the embedded server's data.
+
+    Methods may be called from any thread. A ``run_id`` may also be the key that the run was submitted with. All methods
+    raise `NotFound` if a run or branch does not exist, and `StoreUnreachable`.
     """
 
     partitioned: ClassVar[type["Client"]]  #: of several servers (`runner.client.partitions`)
     away: tuple[str, ...] = ()  #: which servers the last list of runs lacks, each in a sentence
 
     def __new__(cls, redis_url: str | None = None, **_: Any) -> "Client":
-        """That of several servers, where several are named."""
+        """Return the client of a partitioned store if several servers are named."""
         return super().__new__(cls if cls is not Client or len(named_urls(redis_url)) < 2 else cls.partitioned)
 
     def __init__(self, redis_url: str | None = None, *, state_dir: Path | None = None, part: Part = ALONE) -> None:
@@ -75,7 +78,7 @@ class Client:
         self._broken = 0
 
     def close(self) -> None:
-        """Close the connections; an embedded server that is not used any more stops."""
+        """Close the connections. The embedded server stops if no process uses it any more."""
         self.store.close()
 
     def __enter__(self) -> "Client":
@@ -85,7 +88,7 @@ class Client:
         self.close()
 
     def of(self, run: str) -> "Client":  # noqa: ARG002 - there is one store
-        """The client of the store that has a run, by its id or the key that it was submitted with."""
+        """Return the client of the partition that has a run, given its id or the key that it was submitted with."""
         return self
 
     @property
@@ -110,14 +113,19 @@ class Client:
     ) -> RunHandle:
         """Submit a crew, flow or agent. Once this has returned, the run ends or awaits input, whatever crashes.
 
-        ``target`` is a path, ``path:object`` or ``package.module:object``. ``inputs`` are JSON by name. ``id`` is
-        an idempotency key: submitting again with the same one returns the same run. ``max_checkpoints`` is how many
-        each branch keeps, ``checkpoint_on`` the types of events at which they are written. ``keep`` is for how many
-        seconds a finished run is kept. ``models`` is "demo" or "offline" for built-in answers instead of a vendor's.
-        ``new_id`` makes the run's id where no ``id`` is given.
+        Args:
+            target: a path, ``path:object`` or ``package.module:object``.
+            inputs: JSON values by name.
+            id: an idempotency key: submitting again with the same key returns the same run.
+            max_checkpoints: how many checkpoints each branch keeps.
+            checkpoint_on: the types of events at which checkpoints are written.
+            queue: the queue of the run's jobs.
+            keep: for how many seconds a finished run is kept.
+            models: "demo" or "offline" for built-in answers instead of a vendor's.
+            new_id: returns the run's id if no ``id`` is given.
 
         Returns the handle of the run. Raises `BadCrew`, `BadInput` or `UsageError` before anything is stored,
-        `Conflict` if ``id`` was used for another crew or inputs, `StoreUnreachable` if the store is away for long.
+        `Conflict` if ``id`` was used for another crew or inputs, `StoreUnreachable` if the store stays away.
         """
         run_id = run_id_for(id) if id is not None else new_id()
         prepared = target if isinstance(target, Prepared) else prepare(str(target), inputs=inputs)
@@ -140,25 +148,27 @@ class Client:
         at_once: int = AT_ONCE,
         **options: Any,
     ) -> Batch:
-        """Submit a crew once for each of ``inputs``, ``at_once`` at a time; ``options`` are those of `submit`.
+        """Submit a crew once for each of ``inputs``, with at most ``at_once`` active runs. ``options`` are those of
+        `submit`.
 
-        Returns a `Batch`: iterate over it, which takes inputs as it goes, and gives ``(number, result)`` for each run
-        that is over. With the ``id`` and inputs of a batch from before, that continues: no input is submitted twice.
+        Returns a `Batch`. Iterating over it submits the runs, reading inputs as needed, and yields ``(number, result)``
+        for each run that is over. With the ``id`` and inputs of an earlier batch, that batch continues: no input is
+        submitted twice.
         """
         prepared, numbered = by_first(target, inputs)
         batch = batch_id_for(id if id is not None else secrets.token_hex(8))
         return self.submit_batch(prepared, numbered, batch, at_once, **options)
 
     def submit_batch(self, prepared: Prepared, inputs: Iterable[Numbered], id: str, at_once: int, **how: Any) -> Batch:
-        """The same of inputs with their numbers, and of a batch that has an id."""
+        """Like `submit_many`, for inputs that are numbered and a batch that has an id."""
         return Batch(self, id, at_once, submission(self, prepared, new_runs(prepared, inputs, id), id, **how))
 
     def resume_many(self, batch: str, *, at_once: int = AT_ONCE, **how: bool) -> Batch:
-        """Resume the runs of a batch that failed or were cancelled; ``how`` is as for `resume`. Raises `NotFound`."""
+        """Resume the failed and cancelled runs of a batch. ``how`` takes the options of `resume`. Raises `NotFound`."""
         return Batch(self, batch, at_once, resumption(self, batch, **how))
 
     def accept(self, prepared: Prepared, create: Callable[[], T]) -> T:
-        """What ``create`` answers, once the store has the crew's code; asked for again where an answer is lost."""
+        """Store the crew's code and call ``create``, again if its answer is lost; return what it returns."""
         runs, packed = self.store.runs, prepared.packed
         for _ in range(3):
             if packed.sha256 not in self._known_bundles:
@@ -180,7 +190,7 @@ class Client:
     # -- reading and steering
 
     def id_of(self, run: str) -> str:
-        """Return the id of a run that is named by it, or by the key that it was submitted with (``submit(id=...)``)."""
+        """Return the id of a run, given its id or the key that it was submitted with (``submit(id=...)``)."""
         if _RUN_ID.fullmatch(run):
             return run
         try:
@@ -216,13 +226,18 @@ class Client:
         accept_code_change: bool = False,
         keep_code: bool = False,
     ) -> RunHandle:
-        """Resume a run: its current branch, or ``branch``, which then becomes the current one unless that still runs.
+        """Resume the current branch of a run, or ``branch``, which then becomes current unless the current one is
+        running.
 
-        What is committed stays, and recorded steps are replayed. From a ``checkpoint`` (an id, or its beginning) that
-        is not the newest of its branch, it resumes on a new branch. If the crew's files have changed since,
-        ``accept_code_change`` takes them as they are now, ``keep_code`` as they were submitted.
+        Committed tasks are not run again, and recorded steps are replayed.
 
-        Returns the handle of what runs. Raises `Conflict` for what is running, awaits input, or has changed code.
+        Args:
+            checkpoint: an id, or its beginning. If it is not the newest of its branch, the run resumes on a new branch.
+            accept_code_change: if the crew's files have changed since, use them as they are now.
+            keep_code: if they have changed, use them as they were submitted.
+
+        Returns the handle of the branch that resumes. Raises `Conflict` if it is running or awaits input, or if its
+        code has changed and neither option is given.
         """
         runs, run_id = self.store.runs, self.id_of(run_id)
         for _ in range(20):
@@ -292,11 +307,11 @@ class Client:
         task: str | None = None,
         branch: str | None = None,
     ) -> RunHandle:
-        """Answer a run's question and resume the run. ``task`` names the one that asked, if several did.
+        """Answer a run's question and resume the run. ``task`` names the task that asked, if several did.
 
         Give one of ``text``, ``approve`` (accept the task's output), or ``reject`` with the reason: the task then runs
         again, and asks again. Empty text approves. Returns the handle of the branch that resumes. Raises `Conflict` if
-        nothing is asked, and `BadInput` if the answer does not fit the question.
+        there is no question, and `BadInput` if the answer does not fit it.
         """
         runs, run_id = self.store.runs, self.id_of(run_id)
         for _ in range(20):
@@ -334,14 +349,18 @@ class Client:
         edits: Mapping[str, Edit] | None = None,
         source: str | None = None,
     ) -> RunHandle:
-        """Start a new branch of a run, whatever the state of the others, which it does not affect.
+        """Start a new branch of a run, whatever the state of its other branches, which are not affected.
 
-        It starts at ``checkpoint``, or at the head of the branch ``source`` (default: the current one), and is called
-        ``branch`` (default: a generated name). ``inputs`` by name and ``edits``, outputs by task, as text or JSON,
-        replace those it had there. Tasks that used one of them run again; so do those that were not committed yet.
+        Args:
+            checkpoint: where the branch starts. Default: the head of the branch ``source``.
+            branch: its name. Default: a generated one.
+            inputs: values by name that replace the run's inputs.
+            edits: outputs by task, as text or JSON, that replace committed ones.
+            source: the branch to fork. Default: the current one.
 
-        Returns the handle of the new branch; its ``to_do`` is how many tasks it starts with. Raises `Conflict` if
-        there is a branch of that name, and `BadInput` for an edit that does not fit.
+        Tasks that used a replaced input or output run again, and so do tasks that were not committed there. Returns the
+        handle of the new branch; its ``to_do`` is the number of tasks it starts with. Raises `Conflict` if a branch of
+        that name exists, and `BadInput` for an edit that does not fit.
         """
         run_id = self.id_of(run_id)
         name, where = forking.fork(
@@ -364,7 +383,7 @@ class Client:
         return compare(*(comparison.side(self.store.runs, run_id, name) for name in (a, b)))
 
     def _code_now(self, run: RunRecord, accept: bool, keep: bool) -> tuple[dict[str, str], Plan | None]:
-        """The fields to set where the crew's files have changed since, if that is accepted."""
+        """Return the fields to update if the crew's files have changed since, and the change is accepted."""
         path = self.store.runs.field(run.id, "target")
         host, _, target = path.partition(":")
         if keep or (not accept and (host != socket.gethostname() or not Path(target.split("::")[0]).exists())):
@@ -405,7 +424,7 @@ class Client:
     # -- keeping things alive
 
     def ensure_worker(self, queue: str, plan: Plan | None = None) -> None:
-        """With the embedded server: make sure that a worker is there, or comes, for this plan."""
+        """Make sure that a worker for this plan is running or starting, if the store is the embedded server."""
         if self.store.membership is None:
             return
         if time.monotonic() - self._looked_for_worker > 2.0:
@@ -421,13 +440,13 @@ class Client:
             self._looked_for_worker = time.monotonic()
 
     def _broke_off(self, code: int | None) -> bool:
-        """Whether the worker that was started here cannot start: it said so, or failed several times."""
+        """Whether the worker that this process started cannot start: it said so, or failed several times."""
         if code == 1:
             self._worker, self._broken = None, self._broken + 1
         return code == WORKER_GAVE_UP or self._broken >= WORKER_TRIES
 
     def patient(self, call: Callable[[], Any], handle: RunHandle) -> Any:
-        """``call``, through times in which the store is away; a run that is waited for always has a worker."""
+        """Call ``call``, retrying while the store is away. A run that is waited for always has a worker."""
         backoff = Backoff(0.1, 1.0)
         while True:
             try:

@@ -14,7 +14,7 @@ from runner.providers.records import Committed
 
 @dataclass(frozen=True, slots=True)
 class OutputFile:
-    """One file: which task's, where it belongs, and what is in it."""
+    """An output file: its task, its path and its content."""
 
     task: str
     path: str
@@ -23,16 +23,16 @@ class OutputFile:
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """The size in bytes."""
         return len(self.data)
 
     def write(self, folder: Path) -> Path:
-        """Write it below the folder, see `write_below`. Raises `LeadsOutside` or OSError."""
+        """Write the file below the folder, see `write_below`. Raises `LeadsOutside` or OSError."""
         return write_below(folder, self.path, self.data, executable=self.executable)
 
 
 def write_files(files: Iterable[OutputFile], folder: Path) -> Iterator[Path | LeadsOutside]:
-    """Write each file below the folder that belongs there. Gives where it is, or why it is not written."""
+    """Write each file below the folder. Yields its path, or why it was not written."""
     for file in files:
         try:
             yield file.write(folder)
@@ -43,11 +43,11 @@ def write_files(files: Iterable[OutputFile], folder: Path) -> Iterator[Path | Le
 def files_of(
     outputs: Mapping[str, Committed], wanted: Mapping[str, str], inputs: Mapping[str, Any]
 ) -> Iterator[OutputFile]:
-    """Those of a branch, in the order in which its tasks were done. Of one name the last counts; what a later task
-    removed is not there.
+    """Return the files of a branch, in the order in which its tasks were committed. Of files with the same path the
+    last one counts; a file that a later task removed is left out.
 
-    What tasks left in their folders is as it was there. ``wanted`` names the others, with placeholders, and they have
-    the task's text: a native crew's, and those of outputs that a person edited.
+    Files in a task's folder are as the task left them. ``wanted`` names the ``output_file``s, with placeholders; they
+    contain the task's text: those of native crews, and those of outputs that a person edited.
     """
     from runner.core.interpolation import interpolate
 

@@ -76,10 +76,10 @@ class RunResult:
 
 
 class Pace:
-    """How long a client that waits rests between two looks at a run: half of what it still takes, as fast as before.
+    """Decides how long a waiting client sleeps between two looks at a run: half of the estimated rest.
 
-    So the last looks come close together, and it hears the end as it comes. Nothing foretells that a run fails, or that
-    its last tasks are fast: never longer than 20 ms, or a fiftieth of the time so far, up to 50 ms.
+    So the looks come closer together towards the end, and the end is noticed quickly. A failure, or fast last tasks,
+    cannot be predicted, so a pause is never longer than 20 ms, or a fiftieth of the time so far, up to 50 ms.
     """
 
     def __init__(self, clock: Clock = SYSTEM) -> None:
@@ -87,7 +87,9 @@ class Pace:
         self._at_first: int | None = None
 
     def rest(self, left: int, done: int | None = None) -> float:
-        """Seconds to rest, where so many are left; ``done``: as many as there are fewer than at first, if not given."""
+        """Return the seconds to sleep while ``left`` tasks remain; ``done`` defaults to the decrease since the first
+        look.
+        """
         passed = self._clock.monotonic() - self._began
         if self._at_first is None:
             self._at_first = left
@@ -98,7 +100,7 @@ class Pace:
 
 @dataclass
 class RunHandle:
-    """A run, to follow and to steer: its current branch, or the ``branch`` that was asked for.
+    """Follows and controls a run: its current branch, or the ``branch`` that was asked for.
 
     ``created`` is False if `Client.submit` found an earlier run with the same id.
     """
@@ -115,17 +117,17 @@ class RunHandle:
 
     @property
     def record(self) -> RunRecord:
-        """The run's record, read now."""
+        """Read and return the run's record."""
         return self.client.store.runs.get(self.id)
 
     @property
     def status(self) -> str:
-        """Its state: running, completed, failed, cancelled or waiting."""
+        """The run's state: running, completed, failed, cancelled or waiting."""
         return self.client.store.runs.status(self.id, self.branch).value
 
     @property
     def words(self) -> str:
-        """How the command line names it: ``RUN``, or ``RUN --branch NAME``."""
+        """The arguments that name it on the command line: ``RUN``, or ``RUN --branch NAME``."""
         return self.id if self.branch is None else f"{self.id} --branch {self.branch}"
 
     @property
@@ -134,9 +136,10 @@ class RunHandle:
         return self.client.store.runs.branch_records(self.id)
 
     def events(self, follow: bool = False, after: str | None = None) -> Iterator[Event]:
-        """Iterate over its events so far (of its ``branch``, if it has one); with ``follow``, until it is over.
+        """Iterate over the events so far (of ``branch``, if the handle has one); with ``follow``, until the run is
+        over.
 
-        ``after`` is the id of an event to start after.
+        ``after`` is the id of the event to start after.
         """
         last = self._from if after is None else after
         if not follow:
@@ -150,7 +153,7 @@ class RunHandle:
                 return
 
     def calls_unrecorded(self) -> dict[str, int]:
-        """Return how many calls of models went past the journal, by host and path. A restart makes them again."""
+        """Return how many model calls bypassed the journal, by host and path. A restarted task makes them again."""
         return unrecorded_in(self.events())
 
     def wait(self, timeout: float | None = None, on_event: Callable[[Event], None] | None = None) -> RunResult:
@@ -180,7 +183,9 @@ class RunHandle:
         return branch is None or event.fields.get("branch", branch) == branch
 
     def _look(self, last: str) -> tuple[bool, str, list[Event]]:
-        """Whether its branch is over, which that is, and the events since ``last``; waits a while for one if not."""
+        """Return whether the branch is over, the branch, and the events since ``last``; wait briefly if there are
+        none.
+        """
         runs = self.client.store.runs
         line: str
         status, line = self.client.patient(lambda: self._standing(runs), self)
@@ -191,8 +196,8 @@ class RunHandle:
         return over, line, found
 
     def _await(self, pace: "Pace", newest: str) -> tuple[bool, str]:
-        """Whether its branch is over, once there is an event after ``newest`` or a while has passed, and which is the
-        newest by then. Rests if it is not over; what comes meanwhile is there at the next look. No event is read.
+        """Sleep until there is an event after ``newest`` or a while has passed. Return whether the branch is over, and
+        the id of its newest event. Reads no events.
         """
         runs = self.client.store.runs
         look = partial(runs.progress, self.id, self.branch, after=newest, block_ms=500)
@@ -211,13 +216,15 @@ class RunHandle:
         return result
 
     def ledger(self) -> dict[str, Any]:
-        """Return the account of the run so far, of all its branches: steps, tokens, cost (docs/concepts.md)."""
+        """Return the account of all the run's branches so far: steps, tokens, cost (docs/concepts.md lists the
+        keys).
+        """
         runs = self.client.store.runs
         found: dict[str, Any] = self.client.patient(lambda: ledger_of(runs, runs.get(self.id)), self)
         return found
 
     def files(self) -> list[OutputFile]:
-        """Return the ``output_file`` of each task that is done; of two with one path, the later."""
+        """Return the ``output_file`` of each finished task; if two have the same path, the later one."""
         runs = self.client.store.runs
         record = self.record
         branch = self.branch or record.branch
@@ -228,7 +235,7 @@ class RunHandle:
     def write_output_files(self, folder: Path | None = None) -> list[Path]:
         """Write `files` below ``folder`` (default: the working directory) and return their paths.
 
-        Raises `LeadsOutside` for the first that points outside of it, after the others are written.
+        Raises `LeadsOutside` for the first file whose path leads out of the folder, after writing the others.
         """
         done = list(write_files(self.files(), folder or Path()))
         for one in done:
@@ -250,7 +257,9 @@ class RunHandle:
         )
 
     def cancel(self, reason: str = "cancelled by a person") -> str:
-        """Cancel all its branches, or only its ``branch``. Returns its former status. Raises `Conflict` if over."""
+        """Cancel all branches, or only ``branch`` if the handle has one. Returns the former status. Raises `Conflict`
+        if the run is over.
+        """
         was = self.client.store.runs.cancel(self.id, reason, self.branch)
         if was == "gone":
             self.status  # noqa: B018 - raises NotFound with the hint
@@ -261,7 +270,7 @@ class RunHandle:
 
 
 def unrecorded_in(events: Iterable[Event]) -> dict[str, int]:
-    """Return the calls of models that events tell went past the journal, by host and path."""
+    """Return the model calls that bypassed the journal according to these events, by host and path."""
     texts = [event.fields["text"] for event in events if event.type == "calls_unrecorded"]
     found = Counter[str]()
     for many, place in _TOLD.findall(", ".join(texts)):
@@ -270,7 +279,7 @@ def unrecorded_in(events: Iterable[Event]) -> dict[str, int]:
 
 
 def ledger_of(runs: Runs, run: RunRecord, order: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the ledger of a run; its lines in this order of tasks."""
+    """Return the ledger of a run, with its rows in this order of tasks."""
     prices = NO_PRICES if run.standin else configured(run.created_at)
     place = {task: i for i, task in enumerate(order)}
     called = any(count for name, count in run.ledger.items() if name != "tools")
@@ -288,7 +297,7 @@ Read = tuple[RunRecord, BranchRecord, Mapping[str, Committed]]
 
 
 def result_of(runs: Runs, run_id: str, branch: str | None = None, read: Read | None = None) -> RunResult:
-    """The result of a run, or of one branch of it; of what was ``read`` of it, if that was."""
+    """Return the result of a run, or of one branch; ``read`` is its state, if the caller has read it."""
     if read is None:
         record = runs.get(run_id)
         name = branch or record.branch

@@ -22,10 +22,10 @@ from runner.providers.redis.workers import Workers
 
 @dataclass
 class Store:
-    """An open store. ``membership`` keeps the embedded server alive while we use it; None for a named Redis.
+    """An open store.
 
-    ``client`` waits for a server that refuses for now; ``watcher`` asks once, for loops and callers that need to
-    know whether it does.
+    ``membership`` keeps the embedded server alive while this process uses it; None for a Redis that was named.
+    ``client`` retries while a server refuses; ``watcher`` tries once, for loops and callers that must know.
     """
 
     url: str
@@ -36,41 +36,41 @@ class Store:
     part: Part = ALONE
 
     def confirm(self) -> "Store":
-        """Raise `UsageError` if the server knows that it is another one of several. Returns the store."""
+        """Raise `UsageError` if the server is another partition than this one. Returns the store."""
         partitions.confirm(self.client, self.url, self.part)
         return self
 
     @property
     def runs(self) -> Runs:
-        """The runs in it."""
+        """The runs in the store."""
         return Runs(self.client)
 
     @property
     def batches(self) -> Batches:
-        """Those that were submitted together."""
+        """The batches in the store."""
         return Batches(self.client)
 
     @property
     def workers(self) -> Workers:
-        """The workers on it."""
+        """The workers of the store."""
         return Workers(self.client)
 
     def refusing(self) -> str:
-        """Why the store takes no writes now, in words; "" if it does."""
+        """Return why the store refuses writes now; "" if it accepts them."""
         refused = refusing(self.watcher)
         return format_store_error(refused) if refused is not None else ""
 
     def queue(self, name: str | None) -> str:
-        """How the queue of that name, or else the default one, is called here. Raises `UsageError`."""
+        """Return the queue's name on this store; the default queue if ``name`` is None. Raises `UsageError`."""
         return queue_in(self.client.home, queue_name(name or default_queue(embedded=self.membership is not None)))
 
     def tend(self) -> None:
-        """Make sure that an embedded server still runs; cheap when it does."""
+        """Make sure that an embedded server still runs; cheap if it does."""
         if self.membership is not None:
             self.membership.rejoin()
 
     def close(self) -> None:
-        """Let it go."""
+        """Close the connections and leave the embedded server."""
         self.client.close()
         self.watcher.close()
         if self.membership is not None:
@@ -84,16 +84,18 @@ class Store:
 
 
 def named_urls(redis_url: str | None = None) -> tuple[str, ...]:
-    """The servers of the state: of ``redis_url``, else of ``RUNNER_REDIS_URL``; none for the embedded server.
+    """Return the URLs of the store's servers: ``redis_url``, else ``RUNNER_REDIS_URL``; none for the embedded server.
 
-    Of a Redis Cluster each partition is one, which its nodes have to tell: raises `StoreUnreachable`.
+    Each partition of a Redis Cluster has a URL of its own, which the nodes report: raises `StoreUnreachable`.
     """
     url = redis_url or setting("RUNNER_REDIS_URL")
     return tuple(one for named in several(url) for one in partitions.urls_of(named)) if url else ()
 
 
 class Server(NamedTuple):
-    """One server of the state, and its broker. ``url`` is "" for the embedded one, ``broker`` where it is itself."""
+    """One server of the store, and its broker. ``url`` is "" for the embedded one; ``broker`` is "" if it is the
+    same.
+    """
 
     url: str = ""
     broker: str = ""
@@ -101,17 +103,17 @@ class Server(NamedTuple):
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process is told that serves it alone."""
+        """Return the environment variables for a process that serves only this server."""
         given = {"RUNNER_REDIS_URL": self.url, "RUNNER_BROKER_URL": self.broker}
         return {name: value for name, value in given.items() if value}
 
     def open(self) -> Store:
-        """Its store. Raises `StoreUnreachable`."""
+        """Open this server's store. Raises `StoreUnreachable`."""
         return open_store(self.url, part=self.part)
 
 
 def named_servers(partition: int | None = None) -> list[Server]:
-    """The servers of the state, or number ``partition`` of them, counted from 1. Raises `UsageError`."""
+    """Return the servers of the store, or only number ``partition``, counted from 1. Raises `UsageError`."""
     urls = named_urls() or ("",)
     brokers = several(setting("RUNNER_BROKER_URL", ""))
     if any("+cluster://" in one for one in brokers):
@@ -132,7 +134,7 @@ def named_servers(partition: int | None = None) -> list[Server]:
 def open_store(redis_url: str | None = None, *, state_dir: Path | None = None, part: Part = ALONE) -> Store:
     """Open the state's Redis: ``redis_url``, else ``RUNNER_REDIS_URL``, else the embedded server of ``state_dir``.
 
-    It is one of several if ``part`` says so. Raises `StoreUnreachable` with the address tried.
+    ``part`` says which of several partitions it is. Raises `StoreUnreachable` with the address that was tried.
     """
     url = redis_url or setting("RUNNER_REDIS_URL")
     folder = state_dir or embedded.default_state_dir()

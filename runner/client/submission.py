@@ -45,7 +45,9 @@ KEEP = 7 * 24 * 3600.0  #: seconds that a finished run is kept
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A crew that was read, planned and packed: it can be run. Nothing is stored yet, and its code is not here."""
+    """A crew that was read, planned and packed, ready to be submitted. Nothing is stored, and its code is not loaded
+    here.
+    """
 
     target: Target
     attr: str
@@ -75,21 +77,18 @@ class Prepared:
     """The process that read it; gone unless its plan grows."""
 
     def signature(self) -> dict[str, str]:
-        """The field that signs its code; none where there is no key."""
+        """Return the field with the signature of its code; none without a key."""
         made = signing.sign(self.packed.sha256, self.packed.module, self.attr, self.adapter)
         return {"signature": made} if made else {}
 
     def refuse_missing(self, inputs: Mapping[str, Any]) -> None:
-        """Raise `BadInput` if it needs an input that is not there."""
+        """Raise `BadInput` if a required input is missing."""
         if not self.plan.inputs <= inputs.keys():
             known = {*self.inputs, *(self.names or ())}
             refuse_missing(self.plan.inputs, inputs, self._what, self._instead(), known, self.kinds)
 
     def given(self, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
-        """These inputs, each as the code declares it, and those of the file that are not among them.
-
-        Raises `BadInput`.
-        """
+        """Return the inputs with their declared types, plus those that the file itself gives. Raises `BadInput`."""
         for name, why in self.unfit.items():
             if name not in (inputs or {}):
                 raise BadInput(why)
@@ -98,7 +97,7 @@ class Prepared:
         return {**self.inputs, **typed(inputs or {}, self.kinds)}
 
     def _instead(self) -> str:
-        """What else could be run, that needs no inputs of its caller."""
+        """Suggest a target in the file that needs no inputs from the caller."""
         file = self.target.file
         if self._what == "agent":
             example = example_call(file)
@@ -117,12 +116,12 @@ class Prepared:
 
     @property
     def is_script(self) -> bool:
-        """Whether it is all that a file does as a script, where its agents are run, and nothing was named."""
+        """Whether the target is a whole file that runs agents, and no object in it was named."""
         return self._what == "script" and self.names is not None and self.target.attr is None
 
 
 def run_id_for(id: str) -> str:
-    """The run id that an idempotent submission gets."""
+    """Return the run id of a submission with this idempotency key."""
     if not id.strip():
         raise UsageError("--id must not be empty")
     if why := why_no_name(id):
@@ -141,13 +140,18 @@ def prepare(
     meanwhile: AbstractContextManager[None] | None = None,
     own: Iterable[os.stat_result] = (),
 ) -> Prepared:
-    """Read, plan and pack a crew. Raises `UsageError` with what is wrong; nothing is stored.
+    """Read, plan and pack a crew. Nothing is stored.
 
-    The file is read in a process of its own, whose folder is the project's: any number of threads may prepare crews,
-    and nothing of them comes here. ``inputs`` are those of the run, for a class that needs arguments. ``alone`` says
-    that this process has one thread and nothing that the crew is not to see: it is forked, which costs less.
-    ``meanwhile`` is open while the file is read. ``own`` are files that are not packed, by their status: those that
-    the command reads and writes.
+    The file is read in a separate process in the project's folder, so any number of threads may prepare crews, and
+    their code has no effect here.
+
+    Args:
+        inputs: those of the run, for a class that needs arguments.
+        alone: this process has one thread and nothing that the crew must not see, so it can be forked, which is faster.
+        meanwhile: a context that is open while the file is read.
+        own: files that are not packed, by their status: those that the command reads and writes.
+
+    Raises `UsageError` with what is wrong.
     """
     target = parse_target(target_text)
     reader = Reader(Request.of(target, inputs or {}), alone=alone)
@@ -197,7 +201,7 @@ def prepare(
 
 
 def _environment(target: Target, packed: Bundle) -> "Environment | None":
-    """The environment that the crew asks for, where that is looked for. Raises `BadCrew`."""
+    """Return the environment that the crew asks for, if it is one that is built. Raises `BadCrew`."""
     if not packed.asks or not settings.builds_environments():
         return None
     from runner.bundles.environment import asked_for  # most crews ask for none
@@ -206,15 +210,18 @@ def _environment(target: Target, packed: Bundle) -> "Environment | None":
 
 
 def _may_differ(error: BadCrew, wanted: "Environment") -> bool:
-    """Whether a crew file that cannot be read here may be readable there: it lacks a module, or has another Python."""
+    """Whether a file that cannot be read here may be readable in the environment: it lacks a module, or has another
+    Python.
+    """
     from runner.bundles.environment import suits
 
     return "no module named" in str(error) or not suits(wanted)
 
 
 def _elsewhere(wanted: "Environment") -> Path | None:
-    """The interpreter of the environment, built here for a file that this one cannot read; None if it is this one, or
-    there is no uv. Raises `EnvironmentFailed`."""
+    """Build the environment and return its interpreter, for a file that this one cannot read; None if it is this one,
+    or there is no uv. Raises `EnvironmentFailed`.
+    """
     from runner.bundles.environment import why_not
     from runner.bundles.uv_build import built, uv
 
@@ -222,7 +229,7 @@ def _elsewhere(wanted: "Environment") -> Path | None:
 
 
 def code_digest(packed: Bundle) -> str:
-    """Tells whether code changed: data beside it may, a run's own log files among them."""
+    """Return a hash of the code only: data files beside it may change, such as a run's own logs."""
     digest = hashlib.sha256()
     with tarfile.open(fileobj=io.BytesIO(zlib.decompress(packed.data)), mode="r:") as tar:
         for member in tar:
@@ -241,10 +248,7 @@ def run_fields(
     keep: float,
     models: str = "",
 ) -> dict[str, str]:
-    """The fields of a run of this crew, as they are stored; those of its inputs only if there are any.
-
-    Raises `UsageError`.
-    """
+    """Return the fields of a run of this crew as they are stored. Raises `UsageError`."""
     if models and (why := adapters.own_models(prepared.adapter)):
         raise UsageError(f"--demo and --offline are for agents of runner itself: {why}")
     if not 1 <= keep <= settings.LONGEST:
@@ -289,5 +293,5 @@ def run_fields(
 
 
 def _beginning(prepared: Prepared, inputs: dict[str, Any]) -> str:
-    """What the tasks of a plan that grows begin with."""
+    """Return the initial state of a dynamic plan."""
     return json.dumps(prepared.reader.initial_state(inputs), ensure_ascii=False)

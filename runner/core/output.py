@@ -25,7 +25,7 @@ _LARGE = 1 << 18  #: from here on, packing well takes too long
 
 @dataclass(frozen=True, slots=True)
 class ValueTypes:
-    """What a record says of a value: ``{"types": entries}``, and its ``json`` where that is not the output's own."""
+    """The types of a stored value: ``{"types": entries}``, and its ``json`` if that differs from the output's own."""
 
     record: Mapping[str, Any]
     names: Names | None = field(default=None, compare=False)
@@ -40,9 +40,9 @@ class ValueTypes:
 class TaskOutput(BaseModel):
     """The output of one task.
 
-    ``value`` is what the task returned, of the type that it had. ``raw`` is always text. ``json_dict`` is there when
-    the task gave a dict, a list or a model; ``pydantic`` when the code at hand names a model for it
-    (``output_pydantic``, or the return annotation of ``run``).
+    ``value`` is what the task returned, with its type. ``raw`` is always text. ``json_dict`` is set if the task
+    returned a dict, a list or a model; ``pydantic`` if the code names a model for it (``output_pydantic``, or the
+    return annotation of ``run``).
     """
 
     name: str | None = None
@@ -57,9 +57,9 @@ class TaskOutput(BaseModel):
 
     @property
     def value(self) -> Any:
-        """What the task returned, rebuilt from what is stored; the text of an agent, or its model.
+        """What the task returned, rebuilt from what is stored; for an agent its text, or the model that was asked for.
 
-        Raises `BadInput` where an edit does not fit, or the code does not name a class any more.
+        Raises `BadInput` if an edit does not fit, or the code no longer has a class of that name.
         """
         if self._value_types is None:
             plain = self.raw if self.json_dict is None else self.json_dict
@@ -85,7 +85,7 @@ class TaskOutput(BaseModel):
 
 
 class UsageMetrics(BaseModel):
-    """What a kickoff spent in this process. What a checkpoint had of it is not in here."""
+    """The tokens that a kickoff used in this process, without those from before a restored checkpoint."""
 
     total_tokens: int = 0
     prompt_tokens: int = 0
@@ -93,7 +93,7 @@ class UsageMetrics(BaseModel):
     successful_requests: int = 0
 
     def add(self, prompt_tokens: int, completion_tokens: int) -> None:
-        """One more call that was answered."""
+        """Add one answered call."""
         self.prompt_tokens += prompt_tokens
         self.completion_tokens += completion_tokens
         self.total_tokens += prompt_tokens + completion_tokens
@@ -101,7 +101,7 @@ class UsageMetrics(BaseModel):
 
 
 class LiteAgentOutput(BaseModel):
-    """What an agent that was asked without a crew gave back."""
+    """The output of an agent that was asked without a crew."""
 
     raw: str = ""
     pydantic: Any = Field(default=None, exclude=True)
@@ -143,10 +143,9 @@ def _from_other(value: Any) -> tuple[str, Any]:
 
 
 def typed_output(key: str, value: Any, names: Callable[[], Names]) -> TaskOutput:
-    """What task ``key`` returned, ready to be stored: its text, its JSON, and what that JSON does not say of its type.
+    """Return what task ``key`` returned in its stored form: text, JSON, and the types that the JSON lacks.
 
-    ``names`` gives those of the code at hand, for what is no text. Raises `TaskError` where nothing that is stored
-    makes the value again.
+    ``names`` returns the classes that the task's code can name. Raises `TaskError` if the value cannot be restored.
     """
     if type(value) is str:
         return TaskOutput(name=key, raw=value)
@@ -183,14 +182,15 @@ def _text(value: Any, data: Any) -> str:
 
 
 def _base(raw: str, data: Any, record: Mapping[str, Any]) -> Any:
-    """The JSON that a value is made of."""
+    """The JSON from which a value is rebuilt."""
     return record.get("json", raw if data is None else data)
 
 
 def revised(key: str, before: Mapping[str, Any], edit: Any) -> dict[str, Any]:
-    """The record that a person's edit makes of another one: the types that stood there stand there still.
+    """Return the record of an output that a person edited, given as text or JSON. It keeps the types of the original
+    value.
 
-    Given as text, or as JSON. Raises `BadInput`.
+    Raises `BadInput`.
     """
     raw, data = load(before)
     record = before.get(_VALUE)
@@ -215,7 +215,7 @@ def revised(key: str, before: Mapping[str, Any], edit: Any) -> dict[str, Any]:
 
 
 def edited(key: str, before: TaskOutput, edit: Any) -> TaskOutput:
-    """An output with a person's edit in the place of its value, as `revised` makes it. Raises `BadInput`."""
+    """Return an output whose value a person edited; see `revised`. Raises `BadInput`."""
     names = before._value_types.names if before._value_types is not None else None
     now = from_record(revised(key, record(before), edit), names)
     found = before.model_copy(update={"raw": now.raw, "json_dict": now.json_dict, "pydantic": None})
@@ -228,9 +228,9 @@ def _container(data: Any) -> Any:
 
 
 def from_edit(key: str, edit: Any, before: Any) -> Any:
-    """What a person's edit is in the place of a value: text where that was text, else JSON of its kind.
+    """Return the value that a person's edit stands for: text if the value was text, else JSON of the same kind.
 
-    Given as text; a value that is no text is taken as it is. Raises `BadInput`.
+    An ``edit`` that is not text is taken as it is. Raises `BadInput`.
     """
     if not isinstance(edit, str):
         return to_jsonable_python(edit, fallback=_refuse, inf_nan_mode="null")
@@ -251,7 +251,7 @@ def _kind(value: Any) -> str:
 
 
 def fitted(key: str, model: type[BaseModel] | None, data: Any) -> BaseModel | None:
-    """The stored JSON of a task's output as the model that its task declares. Raises `BadInput`."""
+    """Validate the stored JSON of a task's output with the model that the task declares. Raises `BadInput`."""
     if model is None or data is None:
         return None
     try:
@@ -264,19 +264,19 @@ def fitted(key: str, model: type[BaseModel] | None, data: Any) -> BaseModel | No
 
 
 def stored(raw: str, json_dict: Any) -> dict[str, Any]:
-    """The stored form: ``{"raw": text}`` or, where the text is just the JSON's own, ``{"json": value}``."""
+    """Return the stored form: ``{"raw": text}`` or, if the text is just the JSON's own, ``{"json": value}``."""
     if json_dict is None:
         return {"raw": raw}
     return {"json": json_dict} if raw == json.dumps(json_dict, ensure_ascii=False) else {"raw": raw, "json": json_dict}
 
 
 def dump(raw: str, json_dict: Any) -> str:
-    """`stored` as text. Raises `TypeError` if it has none."""
+    """`stored` as text. Raises `TypeError` if it is not JSON."""
     return to_text(stored(raw, json_dict))
 
 
 def to_text(record: Mapping[str, Any]) -> str:
-    """A record as it is stored. Raises `TypeError` if it has no text."""
+    """Serialize a record as it is stored. Raises `TypeError` if it is not JSON."""
     try:
         return to_json(record, inf_nan_mode="null").decode()
     except PydanticSerializationError:  # the text came from a file name, or was cut in the middle of an emoji
@@ -289,13 +289,13 @@ def to_text(record: Mapping[str, Any]) -> str:
 
 
 def record(output: TaskOutput) -> dict[str, Any]:
-    """An output as it is stored, with what there is to its value."""
+    """Return an output in its stored form, with the types of its value."""
     found, types = stored(output.raw, output.json_dict), _value_types_of(output)
     return found if types is None else {**found, _VALUE: dict(types.record)}
 
 
 def from_record(stored: Mapping[str, Any], names: Names | None = None, **about: Any) -> TaskOutput:
-    """The output of a record. ``names`` are those of the code at hand; ``about`` are other fields."""
+    """Rebuild the output of a record. ``names`` returns the classes of the code at hand; ``about`` are other fields."""
     raw, data = load(stored)
     found = TaskOutput(raw=raw, json_dict=data, **about)
     if _VALUE in stored:
@@ -304,20 +304,20 @@ def from_record(stored: Mapping[str, Any], names: Names | None = None, **about: 
 
 
 def plain(output: TaskOutput) -> TaskOutput:
-    """The output, its value what its JSON or its model says."""
+    """Return the output with a value taken from its JSON or its model only."""
     output._value_types = None
     return output
 
 
 def named(output: TaskOutput, names: Callable[[], Names]) -> TaskOutput:
-    """The output, its value of classes that this code names: ``names`` gives them."""
+    """Return the output with a value rebuilt from the classes that ``names`` returns."""
     if (types := _value_types_of(output)) is not None:
         output._value_types = replace(types, names=names())
     return output
 
 
 def _value_types_of(output: TaskOutput) -> ValueTypes | None:
-    """Not by the way of pydantic, which takes two calls, and raises and catches an error in them."""
+    """Reads the private field directly: pydantic's own way takes two calls, and raises and catches an error."""
     private = output.__pydantic_private__
     return private["_value_types"] if private is not None else None
 
@@ -337,10 +337,10 @@ def _refuse(value: Any) -> Any:
 
 
 def pack_output(rest: str) -> bytes:
-    """The rest of a record after its sequence and token, shorter if it can be.
+    """Return what follows sequence and token in a record, compressed if that is shorter.
 
-    These two stand in plain text, for the scripts. After that comes the rest of the JSON object, or a zero byte, which
-    no JSON holds, and the rest deflated.
+    Sequence and token are plain text, for the scripts. After them comes the rest of the JSON object, or a zero byte,
+    which JSON never contains, and the compressed rest.
     """
     text = rest.encode()
     if len(text) < _FROM:
@@ -351,7 +351,7 @@ def pack_output(rest: str) -> bytes:
 
 
 def unpack_output(text: str) -> dict[str, Any]:
-    """A record from how it is stored. Bytes that are no text come as surrogates from a client that decodes."""
+    """Parse a stored record. A client that decodes responses passes bytes that are not text as surrogates."""
     head, deflated, packed = text.partition(_DEFLATED)
     if deflated:
         head += zlib.decompress(packed.encode("utf-8", "surrogateescape"), -15).decode()

@@ -47,14 +47,18 @@ def _count(name: str, default: int, least: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """How a worker lives and dies.
+    """The settings of a worker; all times are in seconds.
 
-    A machine that vanished is noticed after ``lease``. On SIGTERM a call in flight gets ``drain_timeout`` to end. A
-    task that kills its workers ``max_attempts`` times without progress fails its run. A worker that took nothing
-    for ``stall`` seconds, while jobs waited and it had processes free, restarts. Each commit waits until
-    ``wait_replicas`` have it, for ``wait_timeout`` at most. A process that took a job continues with what its commits
-    make ready until ``time_slice`` is over; with 0, each task goes through the broker. POSTs to
-    ``model_endpoints`` are calls of models, too. POSTs of tools to ``idempotent_endpoints`` carry their key.
+    Attributes:
+        lease: how long until a machine that vanished is detected.
+        drain_timeout: on SIGTERM, how long a call in flight may take to end.
+        max_attempts: how often a task may kill its worker without progress before its run fails.
+        stall: a worker that took no job for so long, while jobs waited and it had free processes, restarts.
+        wait_replicas, wait_timeout: each commit waits for so many replicas, at most for so long.
+        time_slice: how long a process continues with the tasks that its commits make ready; with 0, each task goes
+            through the broker.
+        model_endpoints: more hosts and paths whose POST requests are model calls.
+        idempotent_endpoints: hosts and paths to which tools' POST requests carry an idempotency key.
     """
 
     lease: float = field(default_factory=lambda: _number("RUNNER_LEASE", 5.0, 0.3))
@@ -75,7 +79,7 @@ class WorkerSettings:
 
     @property
     def beat(self) -> float:
-        """Between two heartbeats: five in a lease, at least one a second."""
+        """Seconds between two heartbeats: a fifth of the lease, at most one second."""
         return min(1.0, self.lease / 5)
 
 
@@ -88,7 +92,7 @@ def default_queue(*, embedded: bool = False) -> str:
 def embedded_queue() -> str:
     """The queue of this Python environment on the embedded server.
 
-    All projects of a user share that server. Each has an environment of its own, whose workers have its libraries.
+    All projects of a user share that server, but each environment needs workers with its own libraries.
     """
     environment = f"{os.path.realpath(sys.prefix)} {sys.version_info[:2]}"
     return f"{DEFAULT_QUEUE}-{hashlib.sha256(os.fsencode(environment)).hexdigest()[:8]}"
@@ -96,7 +100,7 @@ def embedded_queue() -> str:
 
 @functools.lru_cache(maxsize=64)  # a process names few, again and again
 def queue_name(name: str) -> str:
-    """The name, unless it is odd or long, has blanks, or could be a key of the store. Raises `UsageError`."""
+    """Return the name if it is valid: not too long, without blanks, and no key of the store. Raises `UsageError`."""
     if why := why_no_name(name, most=LONGEST_QUEUE):
         raise UsageError(f"{name[:80]!r} is not a queue name: it {why}")
     if not name.isprintable() or " " in name:
@@ -107,9 +111,9 @@ def queue_name(name: str) -> str:
 
 
 def state_dir() -> Path:
-    """Where what outlives a process is kept: ``RUNNER_STATE_DIR``, else crew-runner in the user's folder for state.
+    """The folder for data that outlives a process: ``RUNNER_STATE_DIR``, else crew-runner in the user's state folder.
 
-    Raises `RuntimeError` where the user has no home folder.
+    Raises `RuntimeError` if the user has no home folder.
     """
     if chosen := os.environ.get("RUNNER_STATE_DIR"):
         return Path(chosen).expanduser()
@@ -118,7 +122,7 @@ def state_dir() -> Path:
 
 
 def worker_labels() -> tuple[str, ...]:
-    """What a worker says of itself: ``RUNNER_LABELS``, in order. Raises `UsageError`."""
+    """The labels of a worker, from ``RUNNER_LABELS``, sorted. Raises `UsageError`."""
     found = {label for one in os.environ.get("RUNNER_LABELS", "").split(",") if (label := one.strip())}
     for one in found:
         if not re.fullmatch(r"[\w.=:/-]{1,100}", one):
@@ -127,7 +131,7 @@ def worker_labels() -> tuple[str, ...]:
 
 
 def cache_dir() -> Path:
-    """Where bundles are unpacked: ``RUNNER_CACHE_DIR``, else the user's cache."""
+    """The folder for unpacked bundles: ``RUNNER_CACHE_DIR``, else the user's cache folder."""
     given = os.environ.get("RUNNER_CACHE_DIR")
     if given:
         return Path(given)
@@ -135,22 +139,22 @@ def cache_dir() -> Path:
 
 
 def bundle_limit() -> int:
-    """The most that a bundle may hold, in bytes."""
+    """The maximum size of a bundle, in bytes."""
     return int(_number("RUNNER_BUNDLE_LIMIT", 32 * 2**20, 1))
 
 
 def cache_limit() -> float:
-    """What unpacked bundles may take on a machine, in bytes, but for those that are in use."""
+    """The maximum size of all unpacked bundles on a machine that are not in use, in bytes."""
     return _number("RUNNER_CACHE_LIMIT", 4 * 2**30, 0)
 
 
 def model_endpoints() -> tuple[str, ...]:
-    """The hosts with paths, as patterns, whose POSTs are calls of models besides those that are known by themselves."""
+    """Patterns of hosts with paths whose POST requests are model calls, besides the known ones."""
     return _endpoints("RUNNER_MODEL_ENDPOINTS")
 
 
 def idempotent_endpoints() -> tuple[str, ...]:
-    """The hosts with paths, as patterns, whose POSTs carry the idempotency key of the tool that makes them."""
+    """Patterns of hosts with paths to which POST requests carry the idempotency key of the tool that makes them."""
     return _endpoints("RUNNER_IDEMPOTENT_ENDPOINTS")
 
 
@@ -174,17 +178,17 @@ def builds_environments() -> bool:
 
 
 def environment_idle() -> float:
-    """How long a worker in an environment of its own stays without a job."""
+    """Seconds without a job after which a worker in an environment of its own exits."""
     return _number("RUNNER_ENVIRONMENT_IDLE", 300.0, 1.0)
 
 
 def demo_delay() -> float:
-    """How long the demo's answers take."""
+    """Seconds that an answer of the demo takes."""
     return _number("RUNNER_DEMO_DELAY", 0.3, 0.0)
 
 
 def offline_model() -> Path | None:
-    """The weights of the offline model, where others than the usual ones are to be used."""
+    """The path of the offline model's weights, if not the default ones."""
     given = os.environ.get("RUNNER_OFFLINE_MODEL")
     return Path(given) if given else None
 
@@ -201,7 +205,9 @@ anything, such as a shell tool's ``env``, whose output a model then reads."""
 
 
 def withhold() -> None:
-    """Take them out of the environment of this process and its forks: in a worker, before it does a task."""
+    """Remove these variables from the environment of this process and its forks: in a worker, before it performs a
+    task.
+    """
     for name in WITHHELD:
         if name in os.environ:
             withheld[name] = os.environ.pop(name)
@@ -212,5 +218,5 @@ def setting(name: str) -> str | None: ...
 @overload
 def setting(name: str, default: str) -> str: ...
 def setting(name: str, default: str | None = None) -> str | None:
-    """What the environment says, or said before it was withheld."""
+    """Return the value of an environment variable, even if it was withheld since."""
     return os.environ.get(name, withheld.get(name, default))

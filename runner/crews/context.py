@@ -39,16 +39,17 @@ _at_work: ContextVar[bool] = ContextVar("runner_at_work", default=False)
 class Task(BaseModel):
     """One piece of work.
 
-    ``context`` names the tasks whose outputs it works on; left out, it is every earlier task. ``timeout`` and
-    ``retry_delay`` are seconds; ``max_retries`` counts the attempts after the first that may follow an exception.
-    A guardrail is a function of the output that gives ``(True, output)`` or ``(False, why)``; the task is then asked
-    again, at most ``guardrail_max_retries`` times.
-
-    ``pool`` says where a worker does it: in a ``"thread"`` among many, or in a ``"process"`` to itself, where a timeout
-    breaks into whatever it is at. Left out, a process for a plain function as ``run``, or for an agent whose model is
-    a class of yours; a thread for what mostly waits: other agents, and an ``async def`` as ``run``.
-
-    ``config`` is a dict of fields, as an entry of a project's YAML; what is given beside it stands.
+    Args:
+        context: the tasks whose outputs it works on. Default: every earlier task.
+        timeout: seconds for one attempt.
+        max_retries: how many attempts may follow the first, after an exception.
+        retry_delay: seconds before the first of them.
+        guardrail: a function of the output that returns ``(True, output)`` or ``(False, why)``. After False the task is
+            asked again, at most ``guardrail_max_retries`` times.
+        pool: where a worker runs it: "thread", among many others, or "process", alone, where a timeout can interrupt
+            any code. Default: a process for a plain function as ``run`` and for an agent whose model is a class of
+            yours; a thread for tasks that mostly wait: other agents, and an ``async def`` as ``run``.
+        config: a dict of fields, such as an entry of a project's YAML. Arguments override it.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
@@ -107,16 +108,16 @@ class Task(BaseModel):
 
     @property
     def context_is_default(self) -> bool:
-        """Whether ``context`` was left out, which means every earlier task."""
+        """Whether ``context`` was not given, which means every earlier task."""
         return "context" not in self.model_fields_set  # and so it stays in copies
 
     @property
     def checks(self) -> list[Any]:
-        """Its guardrails, in order."""
+        """The guardrails, in order."""
         return [*([self.guardrail] if self.guardrail is not None else []), *self.guardrails]
 
     def output_model(self) -> type[BaseModel] | None:
-        """The model the code at hand names for this task's output."""
+        """The model that the code names for this task's output, if any."""
         if self.output_pydantic or self.output_json:
             return self.output_pydantic or self.output_json
         if self.run is None:
@@ -130,27 +131,29 @@ class Task(BaseModel):
         return returned if isinstance(returned, type) and issubclass(returned, BaseModel) else None
 
     def names(self) -> Names:
-        """The classes that its code can name: what its output is made of elsewhere."""
+        """The classes that the task's code can name, from which its output is restored in another process."""
         functions = [one for one in (self.run, *self.checks) if callable(one)]
         return Names(functions, [one for one in (self.output_pydantic, self.output_json) if one is not None])
 
 
 class ConditionalTask(Task):
-    """A task that is done only if ``condition`` says so of the output before it; else it gives empty text."""
+    """A task that runs only if ``condition`` returns true for the previous output; otherwise its output is empty
+    text.
+    """
 
     condition: Callable[[TaskOutput], Any] | None = None
 
     def should_execute(self, context: TaskOutput) -> bool:
-        """What its condition says of the output before it. Raises `ValueError` without one."""
+        """Call the condition with the previous output. Raises `ValueError` if there is none."""
         if self.condition is None:
             raise ValueError(f"the conditional task {self.name or self.description[:40]!r} has no condition")
         return bool(self.condition(context))
 
 
 class Outputs(Mapping[str, TaskOutput]):
-    """The outputs of the tasks that this one depends on, directly or not, by name; each is fetched when first used.
+    """The outputs of the tasks that this one depends on, directly or not, by name; each is fetched at first use.
 
-    Those ``hidden`` are there for code that asks for them by name.
+    ``hidden`` ones can be read by name, but are not listed.
     """
 
     def __init__(
@@ -218,12 +221,14 @@ class TaskContext:
 
     @functools.cached_property
     def task(self) -> Task:
-        """The task that is done: a copy, whose texts have the inputs in them."""
+        """A copy of the task, with the inputs filled into its texts."""
         return self._fill()  # few ask, and to copy it costs more than to do a small one
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """The run's inputs by name. Reads are recorded: a fork that changes one of them runs the task again."""
+        """The run's inputs by name. Reads are recorded: a fork that changes an input runs the tasks again that
+        read it.
+        """
         self._work.uses.hand_out()
         return self._inputs
 
@@ -243,9 +248,9 @@ class TaskContext:
     def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call ``fn(*args, **kwargs)`` durably: its result is recorded, and replayed when the task runs again.
 
-        The step is identified by ``name``, the arguments and its occurrence. Returns the result as it comes back from
-        JSON (or, typed, by the function's return annotation), the first time too; for an async function, an awaitable.
-        Raises what ``fn`` raises, which is not recorded, and TypeError for a result that is not JSON.
+        The step is identified by ``name``, the arguments and its occurrence. Returns the result after a round trip
+        through JSON (or converted by the function's return annotation), also the first time; for an async function, an
+        awaitable. Raises what ``fn`` raises, which is not recorded, and TypeError for a result that is not JSON.
         """
         if not callable(fn):
             raise TypeError(f"ctx.step({name!r}, fn, *args) takes a function, got {type(fn).__qualname__}")
@@ -266,16 +271,17 @@ class TaskContext:
         name: str = "",
         on_error: "OnError" = "first",
     ) -> list[T]:
-        """Call ``fn(item)`` durably for each item, ``at_once`` of them side by side on threads.
+        """Call ``fn(item)`` durably for each item, on ``at_once`` threads.
 
-        Each is a step as of `step`, identified by ``name`` (that of the function), the item and its occurrence; what
-        several of them returned is recorded in one write. Items may come from a generator: each is taken when it can
-        begin. Where it takes more than a second, the run's events say how many are done.
+        Each call is a step like those of `step`, identified by ``name`` (default: the function's), the item and its
+        occurrence. Several results are recorded in one write, which makes short steps cheap. Items may come from a
+        generator, which is read as steps end. A map that takes more than a second reports its progress among the run's
+        events.
 
-        Returns the results in the order of the items. With ``on_error="first"`` nothing begins after an error, what is
-        under way ends and is recorded, and the error is raised; with "all" every item is done, then an `ExceptionGroup`
-        of the errors is raised; with "collect" errors are returned in the place of results. An error is not recorded:
-        that item is done again when the task runs again.
+        Returns the results in the order of the items. An error is not recorded, so that item is called again when the
+        task runs again. ``on_error`` says what an error does: with "first" no further item begins, and the error is
+        raised once those under way are recorded; with "all" every item is done, then an `ExceptionGroup` is raised;
+        with "collect" errors are returned in place of results.
         """
         if inspect.iscoroutinefunction(fn):
             raise TypeError("ctx.map(fn, items) takes a plain function; for an async one: await ctx.amap(fn, items)")
@@ -291,7 +297,7 @@ class TaskContext:
         name: str = "",
         on_error: "OnError" = "first",
     ) -> list[T]:
-        """The same as `map` for an async function, of which ``at_once`` calls are awaited side by side."""
+        """`map` for an async function: at most ``at_once`` calls are awaited concurrently."""
         if not inspect.iscoroutinefunction(fn):
             raise TypeError("ctx.amap(fn, items) takes an async function; for a plain one: ctx.map(fn, items)")
         steps = self._step_map(fn, items, at_once, name, on_error)
@@ -311,7 +317,7 @@ class TaskContext:
         began = reported = clock.monotonic()
 
         def report(ended: int, every: int | None) -> None:
-            """The longer it takes, the more seldom."""
+            """Report progress, less often the longer the map takes."""
             nonlocal reported
             now = clock.monotonic()
             if now - reported > max(1.0, (now - began) / 50):
@@ -326,9 +332,9 @@ class TaskContext:
     def tool(self, fn: Callable[P, T]) -> Callable[P, T]:
         """Wrap a function so that each call of it is a step: for tools of an agent of another framework.
 
-        The wrapper has the function's name, signature and docstring, by which such frameworks describe it to a model,
-        and is async if the function is. Where the framework's use of the tool is a step itself, or ``fn`` is
-        ``@durable``, there is that step alone. In ``fn``, `idempotency_key` is the step's.
+        The wrapper has the function's name, signature and docstring, which frameworks describe to the model, and is
+        async if the function is. If the framework's tool call is a step itself, or ``fn`` is ``@durable``, there is
+        only that one step. Inside ``fn``, `idempotency_key` returns the step's key.
         """
         from runner.journal import tool_uses
 
@@ -370,10 +376,10 @@ class TaskContext:
 
     @property
     def workdir(self) -> Path:
-        """A folder to write in. It starts with the files that earlier tasks left in theirs.
+        """A folder to write in. It starts with the files of the tasks committed before.
 
-        New and changed files are stored with the task (up to 16 MB), present for later tasks on any machine, and
-        returned with the run's files. In `kickoff` it is the working directory.
+        New and changed files are stored with the task (up to 16 MB), are present for later tasks on any machine, and
+        are part of the run's files. In `kickoff` it is the working directory.
         """
         return self._files.workdir
 

@@ -24,7 +24,7 @@ from runner.streaming import outermost
 
 
 class Process(StrEnum):
-    """In which order a crew's tasks run."""
+    """The order in which a crew's tasks run."""
 
     sequential = "sequential"
     """One after the other; ``async_execution`` tasks side by side until the next synchronous one."""
@@ -35,7 +35,7 @@ class Process(StrEnum):
 
 
 class CrewOutput(BaseModel):
-    """What a crew gave back: the last task's output, and each task's."""
+    """The output of a crew: the last task's, with those of all tasks."""
 
     raw: str = ""
     json_dict: Any = None
@@ -48,7 +48,9 @@ class CrewOutput(BaseModel):
 
 
 class Crew(BaseModel):
-    """Tasks, and who does them in which order. ``kickoff`` runs here; ``runner submit`` runs the same on the fleet."""
+    """Tasks, their agents and their order. ``kickoff`` runs it in this process; ``runner submit`` runs it on the
+    fleet.
+    """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
@@ -87,13 +89,13 @@ class Crew(BaseModel):
     _made_by: Any = PrivateAttr(default=None)
 
     def model_post_init(self, context: Any, /) -> None:
-        """Be known to its tasks and agents, and be found by checkpoints that are restored."""
+        """Register the crew with its tasks and agents, and in the registry that restored checkpoints search."""
         self.adopt()
         self._is_data = live_objects.is_data(context)
         live_objects.remember(self, context)
 
     def adopt(self) -> None:
-        """Make this the crew of its tasks and agents; they may have been in another one."""
+        """Make this the crew of its tasks and agents, which may have been in another one."""
         for task in self.all_tasks:
             task.crew = self
         for agent in self.staff:
@@ -113,7 +115,7 @@ class Crew(BaseModel):
 
     @property
     def manager(self) -> Agent | None:
-        """Who does the tasks of a hierarchical crew."""
+        """The agent that performs the tasks of a hierarchical crew."""
         if self.process is not Process.hierarchical:
             return None
         if self.manager_agent is None and self.manager_llm is not None and self._manager is None:
@@ -129,17 +131,19 @@ class Crew(BaseModel):
 
     @property
     def staff(self) -> list[Agent]:
-        """Everyone, and who manages and plans."""
+        """All agents, including the manager and the planner."""
         others = [self.manager, self.planner.agent if self.planner else None]
         return [*self.everyone, *(agent for agent in others if agent is not None)]
 
     def doer(self, task: Task) -> Agent | None:
-        """Who does a task, if it is no function: in a hierarchical crew its manager, else the task's own agent."""
+        """The agent that performs a task without ``run``: the manager of a hierarchical crew, else the task's own
+        agent.
+        """
         managed = task.run is None and self.manager is not None and task is not self.planner
         return self.manager if managed else task.agent
 
     def coworkers(self, task: Task) -> list[Agent]:
-        """To whom work may be given by who does the task."""
+        """The agents to which the performer of a task may delegate."""
         doer = self.doer(task)
         if task.run is not None or doer is None or task is self.planner:
             return []
@@ -149,7 +153,7 @@ class Crew(BaseModel):
 
     @property
     def planner(self) -> Task | None:
-        """The task that makes the plan, where there is ``planning``."""
+        """The task that makes the plan, if there is ``planning``."""
         private = self.__pydantic_private__ or {}  # not by the way of pydantic: see `by_key`
         found: Task | None = private.get("_planner")
         if self.planning and found is None:
@@ -164,7 +168,7 @@ class Crew(BaseModel):
 
     @property
     def all_tasks(self) -> list[Task]:
-        """Its tasks, and before them the making of the plan, where there is ``planning``."""
+        """Its tasks, preceded by the planning task if there is ``planning``."""
         return [self.planner, *self.tasks] if self.planner is not None else self.tasks
 
     @property
@@ -175,12 +179,12 @@ class Crew(BaseModel):
 
     @property
     def by_key(self) -> dict[str, Task]:
-        """Tasks by key, as the adapter filed them."""
+        """The tasks by key."""
         private = self.__pydantic_private__  # the way of pydantic takes three calls, for each task several times
         return private["_by_key"] if private is not None else {}
 
     def file_keys(self) -> None:
-        """Look again which task has which key: a copy of a crew has tasks of its own."""
+        """Recompute the keys of the tasks: a copy of a crew has tasks of its own."""
         self._by_key = dict(zip(self.task_keys, self.all_tasks, strict=True))
 
     def kickoff(
@@ -189,13 +193,16 @@ class Crew(BaseModel):
         input_files: Mapping[str, Any] | None = None,
         from_checkpoint: CheckpointConfig | None = None,
     ) -> "CrewOutput | Any":
-        """Run this crew in this process and return its output. Raises what a task raised.
+        """Run this crew in this process.
 
-        With ``stream`` it returns a `CrewStreamingOutput`, which runs the crew as it is iterated; so do those below.
+        Args:
+            inputs: values by name for the placeholders in texts and for ``ctx.inputs``.
+            from_checkpoint: with a ``restore_from``, resume from there: finished tasks are not repeated. The code
+                (functions, tools, models) is this crew's, the data the checkpoint's. The first kickoff also resumes an
+                unfinished run at the ``restore_from`` of the crew's own ``checkpoint``.
 
-        With a ``from_checkpoint`` that has a ``restore_from``, resume from there: what is done is not done again. The
-        crew's code (functions, tools, models) is this crew's; its data is the checkpoint's. A ``restore_from`` in the
-        crew's own ``checkpoint`` is looked at by its first kickoff, and matters if it is unfinished.
+        Returns the output; with ``stream``, a `CrewStreamingOutput`, which runs the crew as it is iterated. Raises what
+        a task raised.
         """
         stop_if_read(self, inputs)
         if self.stream and not outermost.is_begun():
@@ -218,7 +225,7 @@ class Crew(BaseModel):
         input_files: Mapping[str, Any] | None = None,
         from_checkpoint: CheckpointConfig | None = None,
     ) -> "CrewOutput | Any":
-        """`kickoff` in a thread."""
+        """`kickoff` in a thread, to be awaited."""
         stop_if_read(self, inputs)
         given = {"inputs": inputs, **_given(input_files, from_checkpoint)}
         if self.stream and not outermost.is_begun():
@@ -228,17 +235,17 @@ class Crew(BaseModel):
     akickoff = kickoff_async
 
     def kickoff_for_each(self, inputs: Sequence[dict[str, Any]]) -> "list[CrewOutput | Any]":
-        """`kickoff` for each of the inputs, one after the other, on a copy of the crew; the outputs in their order.
+        """`kickoff` for each of the inputs in turn, on a copy of the crew. Returns the outputs in the same order.
 
-        ``usage_metrics`` is then the sum. With ``stream``, a stream for each, to be iterated in turn. A run for each,
-        on the fleet: ``runner submit --each``.
+        Afterwards ``usage_metrics`` is the sum. With ``stream`` it returns a stream for each, to be iterated in turn.
+        For one run each on the fleet, see ``runner submit --each``.
         """
         stop_if_read(None)
         outputs: list[CrewOutput] = engine_of("crews").kickoff_for_each(self, inputs)
         return outputs
 
     async def kickoff_for_each_async(self, inputs: Sequence[dict[str, Any]]) -> "list[CrewOutput] | Any":
-        """`kickoff_for_each`, all side by side; with ``stream``, one stream of all of them."""
+        """`kickoff_for_each` with all kickoffs concurrent; with ``stream``, one stream of all of them."""
         stop_if_read(None)
         if self.stream and not outermost.is_begun():
             return engine_of("streams").of_crew_async(partial(self.kickoff_for_each_async, inputs))
@@ -247,19 +254,19 @@ class Crew(BaseModel):
     akickoff_for_each = kickoff_for_each_async
 
     def replay(self, task_id: str | UUID, inputs: dict[str, Any] | None = None) -> CrewOutput:
-        """Do a task of the last kickoff again, by its id or name, and those after it; the outputs before it stay.
+        """Run a task of the last kickoff again, by its id or name, and those after it; earlier outputs are kept.
 
-        Raises `ValueError` where the crew has no such task, or where one before it has no output yet.
+        Raises `ValueError` if the crew has no such task, or an earlier one has no output yet.
         """
         output: CrewOutput = engine_of("crews").replay(self, task_id, inputs)
         return output
 
     @classmethod
     def from_checkpoint(cls, config: CheckpointConfig, **code: Any) -> Self:
-        """The crew of the checkpoint ``config.restore_from`` names; its ``kickoff`` resumes from there.
+        """Return the crew of the checkpoint that ``config.restore_from`` names; its ``kickoff`` resumes from there.
 
-        Its code comes from the living crew that is most like it: of this class, with the same tasks. The rest of
-        ``config`` says how its own checkpoints are written.
+        Its code comes from the living crew of this class with the same tasks. The other fields of ``config`` say how it
+        writes its own checkpoints.
         """
         engine = engine_of("crews")
         restored: Self = engine.restore(cls, config, **code)
@@ -267,13 +274,13 @@ class Crew(BaseModel):
 
     @classmethod
     def fork(cls, config: CheckpointConfig, branch: str | None = None) -> Self:
-        """`from_checkpoint` on a branch of its own, so that both lines continue."""
+        """`from_checkpoint` on a new branch, so that the original branch can continue as well."""
         engine = engine_of("crews")
         forked: Self = engine.restore(cls, config, fork=True, branch=branch)
         return forked
 
 
 def _given(input_files: Any, from_checkpoint: Any) -> dict[str, Any]:
-    """What else a kickoff is given, if it is."""
+    """The arguments of a kickoff that were given."""
     given = {"input_files": input_files, "from_checkpoint": from_checkpoint}
     return {name: value for name, value in given.items() if value is not None}

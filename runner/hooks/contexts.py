@@ -11,7 +11,7 @@ _PROMPT = "Press Enter to continue, or provide feedback:"
 
 class _Asking:
     def request_human_input(self, prompt: str, default_message: str = _PROMPT) -> str:
-        """What a person says: at the terminal, or else by `runner answer`, for which the run waits."""
+        """Ask a person and return the answer: at the terminal, or by `runner answer`, for which the run waits."""
         found = current_journal()
         question = f"{prompt}\n{default_message}"
 
@@ -27,10 +27,11 @@ class _Asking:
 
 
 class LLMCallHookContext(_Asking):
-    """A call of a model: what is said (``messages``, to be changed in place), by whom, and its ``response`` then.
+    """A model call: its ``messages``, which may be changed in place, its agent, task and crew, and afterwards its
+    ``response``.
 
-    ``iterations`` is how often the model was asked in this conversation before. Given an ``executor``, all of that is
-    its.
+    ``iterations`` is how often the model was called in this conversation before. If there is an ``executor``, all of
+    this is the executor's.
     """
 
     def __init__(
@@ -52,7 +53,9 @@ class LLMCallHookContext(_Asking):
 
 
 class ToolCallHookContext(_Asking):
-    """A use of a tool: its arguments (``tool_input``, to be changed in place), by whom, and its ``tool_result``."""
+    """A tool call: its ``tool_input``, which may be changed in place, its agent, task and crew, and afterwards its
+    ``tool_result``.
+    """
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Records hooks as steps, so a hook is not called again when its task restarts.
 
-A hook that a kill hit is called once more, as a callback is; so is one that refused what it was called before, as a
-refusal fails the task, and a task that is resumed asks again. A hook that fails is logged, and changes nothing.
+A hook that was interrupted by a kill is called again, like a callback. So is a hook that refused a model call, because
+the refusal fails the task, and a resumed task calls the model again. A hook that raises is logged, and changes nothing.
 """
 
 import copy
@@ -32,7 +32,7 @@ Place = tuple[Any, ...]
 
 
 def before_model_call(context: LLMCallHookContext, journal: Journal | None, place: Place) -> bool:
-    """Call the hooks; whether they changed the messages. Raises `LLMCallBlockedError`, or `HookAborted`."""
+    """Call the hooks; return whether they changed the messages. Raises `LLMCallBlockedError`, or `HookAborted`."""
     hooks = active(InterceptionPoint.PRE_MODEL_CALL, context.crew)
     if not hooks:
         return False
@@ -48,7 +48,7 @@ def before_model_call(context: LLMCallHookContext, journal: Journal | None, plac
 
 
 def after_model_call(context: LLMCallHookContext, journal: Journal | None, place: Place) -> bool:
-    """Call the hooks with the model's ``response``, which becomes what they return; whether they changed the messages.
+    """Call the hooks with the model's ``response``, which they may replace; return whether they changed the messages.
 
     Raises `HookAborted`.
     """
@@ -69,7 +69,7 @@ def after_model_call(context: LLMCallHookContext, journal: Journal | None, place
 
 
 def before_tool_call(context: ToolCallHookContext, journal: Journal, place: Place) -> str | None:
-    """Call the hooks, which may change the arguments. Returns what the model is told where one refused the use."""
+    """Call the hooks, which may change the arguments. Returns the text for the model if one refused the call."""
     hooks = active(InterceptionPoint.PRE_TOOL_CALL, context.crew)
     if not hooks:
         return None
@@ -91,7 +91,7 @@ def before_tool_call(context: ToolCallHookContext, journal: Journal, place: Plac
 
 
 def after_tool_call(context: ToolCallHookContext, journal: Journal, place: Place) -> str:
-    """Call the hooks with the tool's result. Returns what it becomes. Raises `HookAborted`."""
+    """Call the hooks with the tool's result. Returns the new result. Raises `HookAborted`."""
     hooks = active(InterceptionPoint.POST_TOOL_CALL, context.crew)
     if not hooks:
         return context.tool_result or ""
@@ -106,7 +106,7 @@ def after_tool_call(context: ToolCallHookContext, journal: Journal, place: Place
 
 
 def _once(name: str, call: Callable[[], Any], journal: Journal | None, place: Place) -> Any:
-    """What the hooks do, as a step that is in no account; outside of any task they are called."""
+    """Call the hooks as a step that no ledger counts; outside a task, just call them."""
     return call() if journal is None else journal.step(name, lambda *_: call(), place, {}, counted=False)
 
 
@@ -121,7 +121,9 @@ def _called(hook: Any, context: Any) -> Any:
 
 
 def _changed(before: Sequence[dict[str, Any]], now: Sequence[dict[str, Any]]) -> Any:
-    """How the messages differ: how many at the beginning are the same, and those after them; None if they do not."""
+    """Return the number of unchanged messages at the beginning and the messages after them; None if there is no
+    change.
+    """
     if list(before) == list(now):
         return None
     same = next((i for i, (one, other) in enumerate(zip(before, now, strict=False)) if one != other), None)
@@ -141,12 +143,12 @@ def _json(value: Any) -> Any:
 
 
 def called_for() -> ContextValue[bool]:
-    """In this context the hooks were called for the call of a model that is made."""
+    """Mark in this context that the hooks of the current model call have been called."""
     return ContextValue(_called_for, True)
 
 
 class HookedCall:
-    """A call of a model by code of its own, not by an agent at work: the same hooks, with what it was told."""
+    """A model call by the author's code, not by an agent at work, with the same hooks."""
 
     def __init__(self, llm: Any, messages: str | Sequence[dict[str, Any]], task: Any, agent: Any) -> None:
         self._told = messages
@@ -160,13 +162,13 @@ class HookedCall:
             self._journal = found[0] if found is not None else None
 
     def before(self) -> Any:
-        """What the model is told. Raises `LLMCallBlockedError`, or `HookAborted`."""
+        """Return the messages as the hooks leave them. Raises `LLMCallBlockedError`, or `HookAborted`."""
         if self._context is None or not before_model_call(self._context, self._journal, self._place):
             return self._told
         return self._context.messages
 
     def after(self, response: Any) -> Any:
-        """The answer as the hooks leave it; one that is no text is not theirs. Raises `HookAborted`."""
+        """Return the answer as the hooks leave it; they are only called with text. Raises `HookAborted`."""
         if self._context is None or not isinstance(response, str):
             return response
         self._context.response = response

@@ -1,8 +1,8 @@
 """The registry of hooks, by interception point.
 
-Those that a crew's code registers are called for its own tasks alone, and go when that is unloaded, also where they
-come from a library; no other crew sees or removes them. Those that are methods of a class of crews are called for the
-crews of their object, for as long as that is there.
+Hooks that a crew's code registers, directly or through a library, are called only for that crew's tasks and are removed
+when its code is unloaded; no other crew sees or removes them. Hooks that are methods of a crew class are called for the
+crews of their object, for as long as the object exists.
 """
 
 import contextlib
@@ -58,7 +58,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class InterceptionPoint(StrEnum):
-    """Where hooks are called."""
+    """The points at which hooks are called."""
 
     PRE_MODEL_CALL = "pre_model_call"
     POST_MODEL_CALL = "post_model_call"
@@ -67,7 +67,7 @@ class InterceptionPoint(StrEnum):
 
 
 class HookAborted(Exception):
-    """A hook raised it: what it was called before is not to be done."""
+    """Raised by a hook to prevent the call."""
 
     def __init__(self, reason: str, source: Any = None) -> None:
         super().__init__(reason)
@@ -75,7 +75,7 @@ class HookAborted(Exception):
 
 
 class LLMCallBlockedError(HookAborted, ValueError):
-    """A ``before_llm_call`` hook returned False: the model is not asked."""
+    """A ``before_llm_call`` hook returned False: the model is not called."""
 
 
 registered: dict[InterceptionPoint, list[Hook]] = {point: [] for point in InterceptionPoint}
@@ -88,12 +88,12 @@ after_tool_call_hooks = registered[InterceptionPoint.POST_TOOL_CALL]
 
 
 def register_hook(point: InterceptionPoint, hook: Hook) -> None:
-    """Have a hook called at a point, after those that are there."""
+    """Add a hook at a point, after the existing ones."""
     registered[point].append(_as_of_caller(hook))
 
 
 def unregister_hook(point: InterceptionPoint, hook: Hook) -> bool:
-    """Have it called no more; whether it was there. A hook with filters is known by its function, too."""
+    """Remove a hook and return whether it was registered. A hook with filters is also found by its function."""
     found = next((one for one in _seen(point) if hook in _layers(one)), None)
     if found is not None:
         registered[point].remove(found)
@@ -101,12 +101,12 @@ def unregister_hook(point: InterceptionPoint, hook: Hook) -> bool:
 
 
 def get_hooks(point: InterceptionPoint) -> list[Hook]:
-    """The hooks at a point, in order."""
+    """Return the hooks at a point, in order."""
     return [one.__wrapped__ if isinstance(one, _OfBundle) else one for one in _seen(point)]
 
 
 def clear_hooks(point: InterceptionPoint) -> int:
-    """Remove all hooks at a point, and return how many there were."""
+    """Remove all hooks at a point and return how many there were."""
     gone = _seen(point)
     registered[point][:] = [one for one in registered[point] if not any(one is other for other in gone)]
     return len(gone)
@@ -119,12 +119,12 @@ def clear_all_hooks() -> None:
 
 
 def any_here() -> bool:
-    """Whether there is a hook, at any point, that may be called in this context."""
+    """Whether any hook, at any point, may be called in this context."""
     return any(is_in_audience(module_of(hook)) for hooks in registered.values() for hook in hooks)
 
 
 def active(point: InterceptionPoint, crew: Any) -> list[Hook]:
-    """The hooks at a point that are to be called here, for what an agent of a crew does."""
+    """Return the hooks at a point for the calls of a crew's agent."""
     return [hook for hook in registered[point] if is_in_audience(module_of(hook)) and _is_for(hook, crew)]
 
 
@@ -135,7 +135,7 @@ def drop(module: str) -> None:
 
 
 class _OfBundle:
-    """A hook of a library that a crew's code registered: as if it were defined in that."""
+    """A library's hook that a crew's code registered, treated as if that code defined it."""
 
     def __init__(self, hook: Hook, bundle: str) -> None:
         self.__wrapped__, self.__module__ = hook, bundle
@@ -150,7 +150,7 @@ def _as_of_caller(hook: Hook) -> Hook:
 
 
 def _calling_bundle() -> str:
-    """The package of the crew's code that calls this, also by a library; "" where none does."""
+    """The package of the crew's code that calls this, directly or through a library; "" without one."""
     frame = sys._getframe(1)
     while (found := frame.f_back) is not None:
         frame = found
@@ -160,13 +160,13 @@ def _calling_bundle() -> str:
 
 
 def _seen(point: InterceptionPoint) -> list[Hook]:
-    """The hooks at a point that the code which calls this may see: a crew's code its own."""
+    """The hooks at a point that the calling code may see: a crew's code sees its own."""
     bundle = _calling_bundle()
     return [hook for hook in registered[point] if not bundle or f"{module_of(hook)}.".startswith(f"{bundle}.")]
 
 
 def _layers(hook: Hook) -> Iterator[Hook]:
-    """The hook, and what it is made of: itself with filters, or as a crew registered it."""
+    """The hook and the functions that it wraps: with filters, or as a crew registered it."""
     one: Hook | None = hook
     while one is not None:
         yield one
@@ -176,9 +176,9 @@ def _layers(hook: Hook) -> Iterator[Hook]:
 def on(
     point: InterceptionPoint, *, agents: Collection[str] | None = None, tools: Collection[str] | None = None
 ) -> Callable[[F], F]:
-    """A decorator: have the function called at a point, for agents of these roles and tools of these names alone.
+    """Decorator: register the function at a point, only for agents with these roles and tools with these names.
 
-    In a class with ``@CrewBase`` it is put on methods; each object of that class then has the hook.
+    In a class with ``@CrewBase`` it decorates methods; each object of the class then has the hook.
     """
 
     def decorate(function: F) -> F:
@@ -194,7 +194,7 @@ def on(
 
 
 def register_method(owner: Any, method: Hook) -> None:
-    """Have a method that was decorated as a hook called for the crews of its object, as long as that is there."""
+    """Register a decorated method for the crews of its object, for as long as the object exists."""
     function = inspect.unwrap(method).__func__
     point, agents, tools = function.__dict__[_ASKED]
     reference = weakref.ref(owner)
@@ -212,7 +212,7 @@ def register_method(owner: Any, method: Hook) -> None:
 
 
 def _remove(point: InterceptionPoint, hook: Hook) -> None:
-    """Whoever's code collects its object. It may be gone."""
+    """Remove the hook when its object is collected. It may be gone already."""
     with contextlib.suppress(ValueError):
         registered[point].remove(hook)
 
@@ -252,7 +252,7 @@ def _filtered(function: Hook, agents: Collection[str] | None, tools: Collection[
 
 
 def _plain(name: str) -> str:
-    """A tool's name as models are told it, or as its author writes it."""
+    """Normalize a tool's name, as models see it or as its author writes it."""
     return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
 
 
@@ -298,16 +298,16 @@ clear_after_tool_call_hooks = functools.partial(clear_hooks, InterceptionPoint.P
 
 
 def clear_all_llm_call_hooks() -> tuple[int, int]:
-    """Remove the hooks of calls of models, and return how many there were before and after them."""
+    """Remove the hooks of model calls and return how many there were before and after calls."""
     return clear_before_llm_call_hooks(), clear_after_llm_call_hooks()
 
 
 def clear_all_tool_call_hooks() -> tuple[int, int]:
-    """Remove the hooks of uses of tools, and return how many there were before and after them."""
+    """Remove the hooks of tool calls and return how many there were before and after calls."""
     return clear_before_tool_call_hooks(), clear_after_tool_call_hooks()
 
 
 def clear_all_global_hooks() -> dict[str, tuple[int, int]]:
-    """Remove all of these, and return how many there were."""
+    """Remove all of these hooks and return how many there were."""
     models, tools = clear_all_llm_call_hooks(), clear_all_tool_call_hooks()
     return {"llm_hooks": models, "tool_hooks": tools, "total": (models[0] + tools[0], models[1] + tools[1])}

@@ -1,4 +1,4 @@
-"""Language models: the seam that agents call, and `LLM`, which calls real ones through their vendors' clients."""
+"""Language models: the interface that agents call, and `LLM`, which calls vendors' services through their clients."""
 
 import contextlib
 import functools
@@ -43,9 +43,9 @@ _EXTRAS = {"anthropic": "anthropic", "litellm": "litellm"}
 
 
 class BaseLLM(ABC):
-    """A model to call. Subclass it and write ``call``; the constructor's arguments are there for those who want them.
+    """A model to call. Subclass it and write ``call``; the constructor's arguments are attributes.
 
-    What the constructor is given stays in this process: of a model, a checkpoint holds the name and the temperature.
+    They stay in this process: a checkpoint holds only the model's name and temperature.
     """
 
     def __init__(
@@ -75,17 +75,20 @@ class BaseLLM(ABC):
         from_agent: Any = None,
         response_model: Any = None,
     ) -> Any:
-        """The model's answer: text; a list of calls in OpenAI's form, where it wants ``tools`` used; a pydantic model
-        or dict, where ``response_model`` asks for one."""
+        """Call the model and return its answer: text; a list of tool calls in OpenAI's form, if it requests some of
+        ``tools``; a pydantic model or dict, if there is a ``response_model``.
+        """
 
     async def acall(self, messages: Messages, **options: Any) -> Any:
-        """`call` for those who await it. Without one of its own, a model is called in a thread."""
+        """`call`, to be awaited. By default it calls `call` in a thread."""
         import asyncio
 
         return await asyncio.to_thread(self.call, messages, **options)
 
     def stream_events(self, messages: Messages, tools: list[Any] | None = None, **options: Any) -> "StreamSession[Any]":
-        """Ask as what this returns is iterated: the call's events are frames, what `call` gives is the ``result``."""
+        """Return a session that makes the call as it is iterated: it yields the call's events as frames, and the
+        returned value is its ``result``.
+        """
         from runner.streaming import kickoffs
 
         return kickoffs.of_flow(functools.partial(self._streamed, messages=messages, tools=tools, **options))
@@ -94,15 +97,17 @@ class BaseLLM(ABC):
         return self.call(**asked)
 
     def supports_function_calling(self) -> bool:
-        """Whether ``tools`` mean something to it. If not, an agent explains them in words, and reads words."""
+        """Whether the model takes ``tools``. If not, the agent describes the tools in the prompt and parses the
+        answer.
+        """
         return False
 
     def supports_stop_words(self) -> bool:
-        """Whether stop words mean something to it."""
+        """Whether the model takes stop words."""
         return False
 
     def get_context_window_size(self) -> int:
-        """How many tokens it takes."""
+        """The size of the context window, in tokens."""
         return 4096
 
     def __repr__(self) -> str:  # never the key
@@ -110,15 +115,18 @@ class BaseLLM(ABC):
 
 
 class LLM(BaseLLM):
-    """A model by its name, called through its vendor's own client.
+    """A model, given by its name and called through its vendor's client.
 
-    ``"openai/gpt-4o-mini"``, ``"anthropic/claude-sonnet-4-5"``, ``"ollama/llama3.2"``, ``"vllm/..."``,
-    ``"llamacpp/..."``, ``"openrouter/..."``; with a ``base_url``, any server that speaks OpenAI's protocol; other
-    prefixes go through LiteLLM. Keys and addresses that are not given come from the environment of the process that
-    calls: ``OPENAI_API_KEY``, ``OPENAI_BASE_URL``, ``ANTHROPIC_API_KEY``, ...
+    Args:
+        model: ``"openai/gpt-4o-mini"``, ``"anthropic/claude-sonnet-4-5"``, ``"ollama/llama3.2"``, ``"vllm/..."``,
+            ``"llamacpp/..."``, ``"openrouter/..."``; other prefixes go through LiteLLM.
+        base_url: any server that speaks OpenAI's protocol.
+        timeout: seconds for one answer.
+        max_retries: how often a call is repeated after 408, 409, 429, 5xx, a lost connection or an incomplete answer;
+            ``Retry-After`` is respected.
 
-    ``max_retries`` is how often a call is made again after 408, 409, 429, 5xx, a lost connection or half an answer;
-    what the service says in ``Retry-After`` is followed. Options that are not named here are passed to the client.
+    Keys and URLs that are not given come from the environment of the calling process: ``OPENAI_API_KEY``,
+    ``OPENAI_BASE_URL``, ``ANTHROPIC_API_KEY``, ... Other options are passed to the client.
     """
 
     def __init__(
@@ -164,14 +172,16 @@ class LLM(BaseLLM):
         from_agent: Any = None,
         response_model: Any = None,
     ) -> Any:
-        """The answer: text, or the calls that it wants made (`ToolCalls`); of one that is in ``available_functions``,
-        what that gives. Raises `ModelError`, and `HookAborted` where a hook refuses the call."""
+        """Call the model and return its answer: text, or the requested tool calls (`ToolCalls`); for a call of one of
+        the ``available_functions``, that function's result. Raises `ModelError`, and `HookAborted` if a hook refuses
+        the call.
+        """
         hooked = _hooked(self, messages, from_task, from_agent)
         completion = self.complete(hooked.before(), tools, response_model)
         return hooked.after(_as_called(completion, available_functions, response_model))
 
     async def acall(self, messages: Messages, **options: Any) -> Any:
-        """`call` for those who await it."""
+        """`call`, to be awaited."""
         model = options.get("response_model")
         hooked = _hooked(self, messages, options.get("from_task"), options.get("from_agent"))
         completion = await self.acomplete(hooked.before(), options.get("tools"), model)
@@ -196,9 +206,9 @@ class LLM(BaseLLM):
         on_chunk: OnChunk | None = None,
         stream: bool = False,
     ) -> Completion:
-        """The whole answer, with what was counted for it. Raises `ModelError`.
+        """Call the model and return the whole answer with its token counts. Raises `ModelError`.
 
-        ``on_chunk`` is told each `Piece` of one that is streamed: because this model is, or with ``stream``.
+        ``on_chunk`` is called with each `Piece` of a streamed answer: if this model streams, or with ``stream``.
         """
         target = self._target()
         client, request = self._client(target), self._request(messages, tools, response_model, on_chunk, stream)
@@ -220,7 +230,7 @@ class LLM(BaseLLM):
         on_chunk: OnChunk | None = None,
         stream: bool = False,
     ) -> Completion:
-        """`complete` for those who await it."""
+        """`complete`, to be awaited."""
         import asyncio
 
         target = self._target()
@@ -238,9 +248,9 @@ class LLM(BaseLLM):
     def settings(
         self, tools: Sequence[Any] = (), response_model: Any = None, stream: bool = False
     ) -> tuple[Any, ...] | None:
-        """All that the request for an answer depends on, beside the conversation; no key.
+        """Return everything that the request depends on besides the conversation, without keys.
 
-        None where that cannot be told (of a subclass), and where `recorded` does not read the answer.
+        None if that is unknown (for a subclass), or if `recorded` cannot read the answer.
         """
         from runner.llm.clients import recorded
 
@@ -251,13 +261,13 @@ class LLM(BaseLLM):
         return *place, *self._options(response_model), stream or self.stream, list(tools)
 
     def recorded(self, body: bytes, stream: bool = False, on_chunk: OnChunk | None = None) -> Completion | None:
-        """What an answer says, as the vendor's client reads it; None where that client is needed to tell."""
+        """Parse a recorded answer as the vendor's client does; None if that needs the client."""
         from runner.llm.clients import recorded
 
         return recorded.read(self._target().client, stream or self.stream, body, on_chunk)
 
     def counted(self, completion: Completion) -> Completion:
-        """The same; its tokens count."""
+        """Return the completion and count its tokens."""
         with self._lock:
             self._usage["successful_requests"] += 1
             for name in ("prompt_tokens", "completion_tokens", "total_tokens"):
@@ -265,7 +275,9 @@ class LLM(BaseLLM):
         return completion
 
     def warm(self) -> None:
-        """Have its client imported and made: the first call is as quick as others. What is missing, that call tells."""
+        """Import and create the client ahead, so that the first call is as fast as others. Errors are left to that
+        call.
+        """
         with contextlib.suppress(RunnerError, ImportError):
             target = self._target()
             if target in self._warm:
@@ -280,25 +292,25 @@ class LLM(BaseLLM):
         self._warm.add(target)
 
     def supports_function_calling(self) -> bool:
-        """Yes."""
+        """True."""
         return True
 
     def supports_stop_words(self) -> bool:
-        """Yes: as ``stop``."""
+        """True: as ``stop``."""
         return True
 
     def get_context_window_size(self) -> int:
-        """How many tokens it takes, as given or as known of its name; 0 where that is not known."""
+        """The size of the context window in tokens, as given or as known for the model's name; 0 if unknown."""
         return self.context_window_size or context_window(self.model) or 0
 
     def get_token_usage_summary(self) -> dict[str, int]:
-        """The tokens of all answers that this object gave in this process."""
+        """Return the tokens of all answers of this object in this process."""
         with self._lock:
             return dict(self._usage)
 
     @property
     def journaled_by_transport(self) -> bool:
-        """Whether its calls leave through an HTTP transport that journals them."""
+        """Whether the HTTP transport journals its calls."""
         return self._target().client in ("openai", "anthropic")
 
     def _target(self) -> Target:
@@ -344,11 +356,11 @@ class LLM(BaseLLM):
         return options, schema
 
     def _again(self, error: Exception, request: Request, target: Target, attempt: int) -> tuple[Request, float]:
-        """What to ask next after this error, and in how many seconds. Raises `ModelError` where nothing more is to be
-        tried.
+        """Return the next request after an error, and the seconds to wait before it. Raises `ModelError` if nothing is
+        left to try.
 
-        The vendors' clients have made their own attempts; they make none after half an answer, nor after one that is no
-        JSON. LiteLLM made none: its own need what it does not bring along, and do not ask why it was refused.
+        The vendors' clients have retried already, except after an incomplete answer or one that is not JSON. LiteLLM
+        has not: its retries need a package that it does not install, and ignore the reason of a refusal.
         """
         status, pause = getattr(error, "status_code", None), backoff.delay(attempt, 0.5)
         if not isinstance(status, int):  # the store's errors have one, too, in words
@@ -376,7 +388,7 @@ class LLM(BaseLLM):
 
 
 def _hooked(llm: LLM, messages: Messages, task: Any, agent: Any) -> "HookedCall":
-    """A call that code makes itself, with its hooks; none where a file is read."""
+    """The hooks for a call that the author's code makes itself; none while a crew file is read."""
     from runner.hooks.recorded import HookedCall  # who only describes a crew does not pay for it
 
     stop_if_read(None)
@@ -385,7 +397,7 @@ def _hooked(llm: LLM, messages: Messages, task: Any, agent: Any) -> "HookedCall"
 
 @functools.cache
 def _version(client: str) -> str:
-    """That of a vendor's client: another one may make another request."""
+    """The version of a vendor's client: another one may make another request."""
     return importlib.metadata.version(client)
 
 
@@ -403,7 +415,7 @@ def _as_called(completion: Completion, functions: Mapping[str, Callable[..., Any
 
 
 def model_for(llm: Any) -> BaseLLM | None:
-    """The model that an agent with ``llm`` calls; for one that was given none, that of the environment."""
+    """Return the model of an agent with this ``llm``; without one, the environment's."""
     if llm is None:
         named = next((os.environ[name] for name in MODEL_VARIABLES if os.environ.get(name)), stubs.chosen())
         return LLM(named) if named else None
@@ -411,10 +423,10 @@ def model_for(llm: Any) -> BaseLLM | None:
 
 
 def as_model(llm: Any) -> Any:
-    """A model's name becomes an `LLM`; anything else stays as it is."""
+    """Convert a model's name to an `LLM`; return anything else unchanged."""
     return LLM(llm) if isinstance(llm, str) else llm
 
 
 def model_name(llm: Any) -> str | None:
-    """How a model is written where an agent is serialised: its name, and never its key."""
+    """Return the name under which a model is serialized, never with its key."""
     return llm if llm is None or isinstance(llm, str) else str(getattr(llm, "model", type(llm).__name__))

@@ -1,4 +1,4 @@
-"""One call of a model, streamed: its start, the pieces of its answer and its end are frames."""
+"""A streamed model call: its start, the pieces of its answer and its end are frames."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 def complete(
     source: Any, ask: Callable[..., "Completion"], given: Mapping[str, Any], *, model: str, journaled_by_transport: bool
 ) -> "Completion":
-    """What ``ask(on_chunk=...)`` gives, and each event of that call of ``source``; ``given`` are fields of them.
+    """Call ``ask(on_chunk=...)``, emit the events of the call with the fields ``given``, and return its result.
 
-    In a task, one that is answered from the journal is delivered to who iterates it, and to no handler again.
+    In a task, a call that is answered from the journal is delivered only to the stream's reader, not to handlers again.
     """
     return _Call(source, given, model, journaled_by_transport).made(ask)
 

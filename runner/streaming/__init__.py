@@ -1,8 +1,8 @@
-"""Kickoffs that are streamed: what they emit comes as an iterator while they last, and the result at its end.
+"""Streamed kickoffs: an iterator of what they emit, and the result at its end.
 
-A crew's are chunks (`StreamChunk`: the pieces of its models' answers), a flow's are frames (`StreamFrame`: its events).
-The kickoff itself is the usual one. It begins when the iterator is first asked; its events are those of its context, so
-kickoffs side by side receive nothing of each other, and the events of one inside of another come in both streams.
+A crew emits chunks (`StreamChunk`: the pieces of its models' answers), a flow frames (`StreamFrame`: its events). The
+kickoff begins when the iterator is first advanced. Its events are those of its context, so concurrent kickoffs receive
+only their own, and the events of a nested kickoff are in both streams.
 """
 
 from typing import TYPE_CHECKING

@@ -10,14 +10,14 @@ from runner.events.call_events import LLMStreamChunkEvent, ToolCall
 
 
 class StreamChunkType(Enum):
-    """Of what a chunk is a piece."""
+    """What a chunk is a piece of."""
 
     TEXT = "text"
     TOOL_CALL = "tool_call"
 
 
 class ToolCallChunk(BaseModel):
-    """The use of a tool that a model is about to ask for; ``arguments`` is its JSON as far as it came."""
+    """A tool call that a model is about to request; ``arguments`` is its JSON so far."""
 
     tool_id: str | None = None
     tool_name: str | None = None
@@ -26,7 +26,7 @@ class ToolCallChunk(BaseModel):
 
 
 class StreamChunk(BaseModel):
-    """A piece of a model's answer, and which agent gets it for which task (``task_index`` counts from 0)."""
+    """A piece of a model's answer, with its agent and task (``task_index`` counts from 0)."""
 
     content: str
     chunk_type: StreamChunkType = StreamChunkType.TEXT
@@ -42,7 +42,7 @@ class StreamChunk(BaseModel):
 
 
 def chunk_of(event: BaseEvent) -> StreamChunk | None:
-    """The chunk that an event reports; None if it reports none."""
+    """Return the chunk of an event; None if it has none."""
     if not isinstance(event, LLMStreamChunkEvent):
         return None
     use = event.tool_call
@@ -63,6 +63,6 @@ def chunk_of(event: BaseEvent) -> StreamChunk | None:
 
 
 def _index_of(task: Any) -> int:
-    """The place of a task in its crew; 0 where it has none."""
+    """The index of a task in its crew; 0 without one."""
     tasks = getattr(getattr(task, "crew", None), "tasks", None) or ()
     return next((i for i, one in enumerate(tasks) if one is task), 0)

@@ -25,7 +25,7 @@ _LIVE = frozenset(("task", "agent", "crew", "from_task", "from_agent", "callback
 
 
 class StreamFrame(BaseModel):
-    """An event: its ``type``, its place among the others (``seq``), what it is about, and its fields in ``data``."""
+    """An event as data: its ``type``, its position in the stream (``seq``), its source and its fields (``data``)."""
 
     id: str
     seq: int | None = None
@@ -39,7 +39,7 @@ class StreamFrame(BaseModel):
 
     @property
     def content(self) -> str:
-        """The text, where it is a piece of a model's answer; else empty."""
+        """The text, if it is a piece of a model's answer; else empty."""
         chunk = self.data.get("chunk")
         return chunk if isinstance(chunk, str) else ""
 
@@ -50,7 +50,7 @@ class StreamFrame(BaseModel):
 
 
 def frame_of(event: BaseEvent) -> StreamFrame:
-    """An event as a frame."""
+    """Convert an event to a frame."""
     channel = _channel_of(event.type)
     named = (getattr(event, name, None) for name in _NAMES)
     return StreamFrame(
@@ -74,7 +74,7 @@ def _channel_of(kind: str) -> StreamChannel:
 
 
 def _payload(event: BaseEvent) -> dict[str, Any]:
-    """What handlers see and no record keeps: outputs, prompts, pieces of answers; what of it is data."""
+    """The JSON of the payload, which handlers see and no record keeps: outputs, prompts, pieces of answers."""
     found = {}
     for name in event._payload - _LIVE:
         value = getattr(event, name, None)

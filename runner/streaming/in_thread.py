@@ -26,9 +26,9 @@ TRIES = 200
 class InThread(Generic[Item, T]):
     """Begins with the first `next`, ends with what the kickoff raises.
 
-    Who stops iterating does not stop the kickoff: what was begun is paid for, so it continues to its end. `close` waits
-    for that, and so does a task of the fleet before it is done; a process that ends, for the tasks in flight.
-    What breaks into the wait (Ctrl-C, a stop of the task) is passed on.
+    If the caller stops iterating, the kickoff continues to its end, because what was begun is paid for. `close` waits
+    for the end, and so does a task on the fleet before it commits; a process that exits waits for the tasks in flight.
+    An interruption of the wait (Ctrl-C, a stop of the task) is passed on.
     """
 
     def __init__(self, do: Callable[[], T], item_of: Callable[[BaseEvent], Item | None]) -> None:
@@ -43,7 +43,7 @@ class InThread(Generic[Item, T]):
 
     @property
     def results(self) -> list[T]:
-        """The result, once it is there."""
+        """The result, once the kickoff has ended."""
         return list(self._results)
 
     def __iter__(self) -> Self:
@@ -59,7 +59,7 @@ class InThread(Generic[Item, T]):
         raise StopIteration
 
     def close(self) -> None:
-        """Wait until it is over, if it was begun."""
+        """Wait for the end of the kickoff, if it was begun."""
         if self._thread is not None:
             self._wait(lambda: False)
 

@@ -12,20 +12,20 @@ from runner.streaming.sessions import AsyncStreamSession, StreamSession
 
 
 def of_crew(kickoff: Callable[[], Any]) -> CrewStreamingOutput:
-    """That of a crew's kickoff."""
+    """Return the stream of a crew's kickoff."""
     return CrewStreamingOutput(sync_iterator=InThread(kickoff, chunk_of))
 
 
 def of_crew_async(kickoff: Callable[[], Coroutine[Any, Any, Any]]) -> CrewStreamingOutput:
-    """That of one that is awaited, or of several."""
+    """Return the stream of an awaited kickoff of a crew, or of several."""
     return CrewStreamingOutput(async_iterator=OnLoop(kickoff, chunk_of))
 
 
 def of_flow(kickoff: Callable[[], Any]) -> StreamSession[Any]:
-    """That of a flow's kickoff, or of one call of a model."""
+    """Return the stream of a flow's kickoff, or of a model call."""
     return StreamSession(sync_iterator=InThread(kickoff, frame_of))
 
 
 def of_flow_async(kickoff: Callable[[], Coroutine[Any, Any, Any]]) -> AsyncStreamSession[Any]:
-    """That of one that is awaited."""
+    """Return the stream of an awaited kickoff of a flow."""
     return AsyncStreamSession(async_iterator=OnLoop(kickoff, frame_of))

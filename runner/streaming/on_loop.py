@@ -19,7 +19,7 @@ _under_way: set[asyncio.Task[Any]] = set()
 class OnLoop(Generic[Item, T]):
     """Begins with the first `anext`, ends with what the kickoff raises.
 
-    Who stops iterating does not stop the kickoff, as long as its loop runs; `aclose` does: coroutines are cancelled,
+    If the caller stops iterating, the kickoff continues as long as its loop runs. `aclose` cancels its coroutines; its
     threads end by themselves.
     """
 
@@ -31,7 +31,7 @@ class OnLoop(Generic[Item, T]):
 
     @property
     def results(self) -> list[T]:
-        """The result, once it is there."""
+        """The result, once the kickoff has ended."""
         task = self._task
         return [task.result()] if task and task.done() and not task.cancelled() and not task.exception() else []
 
@@ -47,7 +47,7 @@ class OnLoop(Generic[Item, T]):
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        """Cancel it, if it was begun, and wait until it is over."""
+        """Cancel the kickoff, if it was begun, and wait until it has ended."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])

@@ -1,4 +1,4 @@
-"""Whether the kickoff at hand is the one whose stream was asked for, or begins one of its own."""
+"""Distinguishes the kickoff whose stream was asked for from kickoffs nested in it."""
 
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
@@ -9,17 +9,17 @@ _whole: ContextVar[bool] = ContextVar("runner_streamed_kickoff", default=False)
 
 
 def is_begun() -> bool:
-    """Whether its stream is there: it gives its result."""
+    """Whether the stream of this kickoff exists already, so that it returns its result."""
     return _whole.get()
 
 
 def begun() -> ContextValue[bool]:
-    """The next kickoff in this context gives its result, though it streams."""
+    """The next kickoff in this context returns its result, although it streams."""
     return ContextValue(_whole, True)
 
 
 def inside() -> AbstractContextManager[bool | None]:
-    """Inside of that kickoff others have streams of their own."""
+    """Inside that kickoff, nested ones have streams of their own."""
     if _whole.get():
         return ContextValue(_whole, False)
     return nullcontext()

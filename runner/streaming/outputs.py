@@ -1,4 +1,4 @@
-"""Streams of chunks, and the output of the crew that they come from."""
+"""Streams of chunks with the output of their crew."""
 
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Self, TypeVar
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class StreamingOutputBase(Stream[StreamChunk, T]):
-    """Chunks as they come, by ``for`` or by ``async for``: whichever the kickoff was made for."""
+    """Chunks as they arrive, by ``for`` or ``async for``, depending on the kickoff."""
 
     def __iter__(self) -> Iterator[StreamChunk]:
         return self._iterate()
@@ -26,25 +26,25 @@ class StreamingOutputBase(Stream[StreamChunk, T]):
 
     @property
     def chunks(self) -> list[StreamChunk]:
-        """Those that came so far."""
+        """The chunks so far."""
         return list(self._came)
 
     def get_full_text(self) -> str:
-        """The text of them all: of all models, in the order in which it came."""
+        """Return the text of all chunks so far, in the order of arrival."""
         return "".join(one.content for one in self._came if one.chunk_type is StreamChunkType.TEXT)
 
 
 class CrewStreamingOutput(StreamingOutputBase[Any]):
-    """What ``Crew(stream=True).kickoff()`` gives; its ``result`` is the `CrewOutput`.
+    """The stream of ``Crew(stream=True).kickoff()``; its ``result`` is the `CrewOutput`.
 
-    Of ``kickoff_for_each_async`` there is one for all of the kickoffs, with ``results``.
+    ``kickoff_for_each_async`` returns one for all of its kickoffs, with ``results``.
     """
 
     _results: list[Any] | None = None
 
     @property
     def results(self) -> list[Any]:
-        """The outputs of all kickoffs. Raises as ``result``."""
+        """The outputs of all kickoffs. Raises as ``result`` does."""
         self._refuse_early("results")
         return [self.result] if self._results is None else list(self._results)
 
@@ -56,4 +56,4 @@ class CrewStreamingOutput(StreamingOutputBase[Any]):
 
 
 class FlowStreamingOutput(StreamingOutputBase[Any]):
-    """Chunks with the result of a flow. ``Flow.kickoff()`` gives a `StreamSession` instead, with all its events."""
+    """Chunks with the result of a flow. ``Flow.kickoff()`` returns a `StreamSession` instead, with all events."""

@@ -1,4 +1,4 @@
-"""Streams of frames, and the result of the flow that they come from."""
+"""Streams of frames with the result of their flow."""
 
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -14,21 +14,21 @@ Channels = Sequence[StreamChannel] | None
 
 
 class StreamSessionBase(Stream[StreamFrame, T], Generic[T, Frames]):
-    """Frames in their order. Once all came, each iteration begins with the first again."""
+    """Frames in order. After the last one has arrived, each iteration starts again with the first."""
 
     _of = "frames"
 
     @abstractmethod
     def subscribe(self, channels: Channels = None) -> Frames:
-        """The frames of these channels; the others are kept for an iteration after this."""
+        """Iterate over the frames of these channels; others are kept for later iterations."""
 
     def interleave(self, channels: Channels) -> Frames:
-        """The same."""
+        """The same as `subscribe`."""
         return self.subscribe(channels)
 
     @property
     def frames(self) -> list[StreamFrame]:
-        """Those that came so far."""
+        """The frames so far."""
         return list(self._came)
 
     @property
@@ -38,27 +38,27 @@ class StreamSessionBase(Stream[StreamFrame, T], Generic[T, Frames]):
 
     @property
     def llm(self) -> Frames:
-        """Those of models."""
+        """The frames of models."""
         return self.subscribe(["llm"])
 
     @property
     def messages(self) -> Frames:
-        """Those of what is said in a conversation."""
+        """The frames of conversations."""
         return self.subscribe(["messages"])
 
     @property
     def flow(self) -> Frames:
-        """Those of the flow and its methods."""
+        """The frames of the flow and its methods."""
         return self.subscribe(["flow"])
 
     @property
     def tools(self) -> Frames:
-        """Those of tools."""
+        """The frames of tools."""
         return self.subscribe(["tools"])
 
 
 class StreamSession(StreamSessionBase[T, Iterator[StreamFrame]]):
-    """What ``kickoff()`` gives of a flow with ``stream = True``, and ``stream_events()`` of any flow."""
+    """The stream of ``kickoff()`` for a flow with ``stream = True``, and of ``stream_events()`` for any flow."""
 
     def __enter__(self) -> Self:
         return self
@@ -70,14 +70,14 @@ class StreamSession(StreamSessionBase[T, Iterator[StreamFrame]]):
         return self.subscribe()
 
     def subscribe(self, channels: Channels = None) -> Iterator[StreamFrame]:
-        """The frames of these channels; the others are kept for an iteration after this."""
+        """Iterate over the frames of these channels; others are kept for later iterations."""
         for frame in self.frames if self._exhausted else self._iterate():
             if channels is None or frame.channel in channels:
                 yield frame
 
 
 class AsyncStreamSession(StreamSessionBase[T, AsyncIterator[StreamFrame]]):
-    """What ``kickoff_async()`` gives of a flow with ``stream = True``, and ``astream()`` of any flow."""
+    """The stream of ``kickoff_async()`` for a flow with ``stream = True``, and of ``astream()`` for any flow."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -89,7 +89,7 @@ class AsyncStreamSession(StreamSessionBase[T, AsyncIterator[StreamFrame]]):
         return self.subscribe()
 
     async def subscribe(self, channels: Channels = None) -> AsyncIterator[StreamFrame]:
-        """The frames of these channels; the others are kept for an iteration after this."""
+        """Iterate over the frames of these channels; others are kept for later iterations."""
         if self._exhausted:
             for frame in self.frames:
                 if channels is None or frame.channel in channels:

@@ -1,4 +1,4 @@
-"""What streamed outputs and sessions have in common: what came so far, and the result once all did."""
+"""The base of streamed outputs and sessions: what has arrived so far, and the result at the end."""
 
 import contextlib
 from collections.abc import AsyncIterator, Iterator
@@ -14,10 +14,10 @@ _NONE: Any = object()
 
 
 class Stream(Generic[Item, T]):
-    """What comes of an iterator, kept as it comes.
+    """Items of an iterator, kept as they arrive.
 
     Args:
-        sync_iterator: iterated by ``for``; what is not there cannot be.
+        sync_iterator: iterated by ``for``; None if only ``async for`` is possible.
         async_iterator: iterated by ``async for``.
     """
 
@@ -34,7 +34,7 @@ class Stream(Generic[Item, T]):
 
     @property
     def result(self) -> T:
-        """What the kickoff gave. Raises what it raised, and `RuntimeError` before it is over."""
+        """The kickoff's result. Raises what the kickoff raised, and `RuntimeError` before it has ended."""
         self._refuse_early("result")
         if self._result is _NONE:
             raise RuntimeError("No result available: the stream was left before its end")
@@ -42,7 +42,7 @@ class Stream(Generic[Item, T]):
 
     @property
     def is_completed(self) -> bool:
-        """Whether nothing more is iterated, or it was left."""
+        """Whether the iteration has ended, or was closed."""
         return self._completed
 
     @property
@@ -52,17 +52,17 @@ class Stream(Generic[Item, T]):
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether it came to its end."""
+        """Whether the iteration reached its end."""
         return self._exhausted
 
     def close(self) -> None:
-        """Iterate no more. The kickoff continues to its end, for which this waits."""
+        """Stop iterating, and wait for the end of the kickoff, which continues."""
         if self._leave() and (close := getattr(self._sync_iterator, "close", None)) is not None:
             close()
             self._take_result(self._sync_iterator)
 
     async def aclose(self) -> None:
-        """Iterate no more, and cancel the kickoff where it runs on the event loop: a flow's coroutines, not a crew."""
+        """Stop iterating, and cancel the kickoff if it runs on the event loop: a flow's coroutines, not a crew."""
         if self._leave() and (aclose := getattr(self._async_iterator, "aclose", None)) is not None:
             await aclose()
             self._take_result(self._async_iterator)

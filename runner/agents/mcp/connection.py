@@ -1,7 +1,7 @@
 """Connections to MCP servers: opened when a task first needs one, closed when the task ends.
 
-Each lives on an event loop in a thread of its own, so that tools may be used from any thread and any loop, and nothing
-of it is there when a process is forked.
+Each has an event loop in a thread of its own, so that tools can be called from any thread and loop, and no connection
+exists when a process forks.
 """
 
 import asyncio
@@ -26,14 +26,14 @@ CLOSING = 10.0  #: seconds that a connection may take to close
 
 
 class Connections:
-    """Those of one task, by server."""
+    """The connections of one task, by server."""
 
     def __init__(self) -> None:
         self._open: dict[int, Connection] = {}
         self._lock = threading.Lock()
 
     def to(self, server: Server) -> "Connection":
-        """The connection to a server; a lost one is reopened."""
+        """Return the connection to a server; a lost one is reopened."""
         with self._lock:
             found = self._open.get(id(server))
             if found is not None and not found.is_alive:
@@ -57,7 +57,7 @@ _making = threading.Lock()
 
 
 def _of_task() -> Connections | None:
-    """Those of the task around this, which are closed when it ends; None outside of one."""
+    """Return the connections of the enclosing task, which are closed when it ends; None outside a task."""
     with _making:
         if (ends := at_end()) is None:
             return None
@@ -68,7 +68,7 @@ def _of_task() -> Connections | None:
 
 @contextlib.contextmanager
 def connections() -> Iterator[Connections]:
-    """The connections of the code in this context; inside of another such context, or a task, they are that one's."""
+    """The connections for this context; inside a task or another such context, its connections."""
     outer = _current.get() or _of_task()
     if outer is not None:
         yield outer
@@ -79,7 +79,7 @@ def connections() -> Iterator[Connections]:
 
 
 class Connection:
-    """One session with one server. Everything in it waits on the caller's thread, where it can be broken into."""
+    """One session with one server. Each operation waits in the caller's thread, where it can be interrupted."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -95,11 +95,11 @@ class Connection:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can be used."""
+        """Whether the session is open."""
         return self._thread.is_alive() and not self._lost
 
     def list_tools(self) -> list[dict[str, Any]]:
-        """The server's tools, as JSON. Raises `TaskError`."""
+        """Return the server's tools as JSON. Raises `TaskError`."""
 
         async def ask() -> list[dict[str, Any]]:
             found: list[dict[str, Any]] = []
@@ -114,11 +114,11 @@ class Connection:
         return self._do(ask, "gives no list of its tools")  # type: ignore[no-any-return]  # `_do` gives what it is asked for
 
     def call(self, tool: str, arguments: dict[str, Any]) -> Any:
-        """What a tool gives: the server's result. Raises `TaskError`."""
+        """Call a tool and return the server's result. Raises `TaskError`."""
         return self._do(lambda: self._client.call_tool(tool, arguments), f"does not answer {tool!r}")
 
     def close(self) -> None:
-        """End it; a process that was started for it ends, too."""
+        """End the session, and the process that was started for it."""
         with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._end)
         self._thread.join(CLOSING)
@@ -193,7 +193,7 @@ async def _transport(server: Server, stack: contextlib.AsyncExitStack) -> Any:
 
 
 def _stderr(stack: contextlib.AsyncExitStack) -> Any:
-    """Where a server's own complaints go: what stands in for stderr in a worker is no file a process could have."""
+    """The file for the server's stderr: a worker's own stderr is an object that a process cannot inherit."""
     try:
         sys.__stderr__.fileno()  # type: ignore[union-attr]  # None has no such attribute, and is caught
     except (AttributeError, OSError, ValueError):
@@ -202,7 +202,7 @@ def _stderr(stack: contextlib.AsyncExitStack) -> Any:
 
 
 def _patiently(asked: "concurrent.futures.Future[Any]", timeout: float) -> Any:
-    """The answer; a stop can be raised in this thread while it waits."""
+    """Wait for the answer; a stop can be raised in this thread meanwhile."""
     with Wakeup() as answered:
         asked.add_done_callback(answered.wake)
         end = time.monotonic() + timeout
@@ -213,7 +213,7 @@ def _patiently(asked: "concurrent.futures.Future[Any]", timeout: float) -> Any:
 
 
 def _is_answer(error: Exception) -> bool:
-    """Whether it is what the server answered, and not that it is gone."""
+    """Whether the error is the server's answer, and not a lost connection."""
     from mcp import MCPError  # type: ignore[attr-defined, unused-ignore]  # version 1 has none
     from mcp.types import CONNECTION_CLOSED
 
@@ -229,7 +229,7 @@ def _plain(tool: Any) -> dict[str, Any]:
 
 
 def _said(error: BaseException) -> str:
-    """An error in a line; of a group of them, the first."""
+    """Format an error in one line; of an exception group, the first."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return f"{type(error).__name__}: {one_line(error)}"[:300]

@@ -1,4 +1,4 @@
-"""Configuration of MCP servers and of the tools that may be used. Nothing here connects to one."""
+"""Configuration of MCP servers and of the tools that may be used. Opens no connections."""
 
 import hashlib
 import inspect
@@ -17,7 +17,7 @@ ToolFilter = Callable[..., bool]
 
 
 class ToolFilterContext(BaseModel):
-    """For whom a filter chooses."""
+    """The agent for which a filter decides."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -29,7 +29,7 @@ class ToolFilterContext(BaseModel):
 def create_static_tool_filter(
     allowed_tool_names: Iterable[str] | None = None, blocked_tool_names: Iterable[str] | None = None
 ) -> ToolFilter:
-    """A filter by name: what is blocked is out; with an allow list, so is what does not stand on it."""
+    """Return a filter by name: only allowed tools, if there is an allow list, and no blocked ones."""
     allowed, blocked = set(allowed_tool_names or ()), set(blocked_tool_names or ())
 
     def choose(tool: Mapping[str, Any]) -> bool:
@@ -42,12 +42,12 @@ def create_static_tool_filter(
 def create_dynamic_tool_filter(
     filter_func: Callable[[ToolFilterContext, dict[str, Any]], bool],
 ) -> ToolFilter:
-    """A filter that sees for whom it chooses."""
+    """Return a filter that receives a `ToolFilterContext`."""
     return filter_func
 
 
 class Server(BaseModel):
-    """What all servers have. ``timeout`` is in seconds, for one call and for the connection."""
+    """The options of all servers. ``timeout``, in seconds, is for the connection and for each call."""
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
@@ -60,17 +60,17 @@ class Server(BaseModel):
 
     @property
     def name(self) -> str:
-        """What it is called among others."""
+        """The server's name."""
         raise NotImplementedError
 
     @property
     def identity(self) -> str:
-        """What it is known by in a task's journal: where it is, and nothing that is secret."""
+        """The server's identity in a task's journal: its location, without secrets."""
         about = self.model_dump(mode="json", include={"command", "args", "url"})
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
 
     def wants(self, tool: dict[str, Any], agent: Any) -> bool:
-        """Whether the tool may be used by the agent."""
+        """Whether the agent may use the tool."""
         if self.only is not None and tool["name"] != self.only:
             return False
         if self.tool_filter is None:
@@ -84,9 +84,9 @@ class Server(BaseModel):
 
 
 class MCPServerStdio(Server):
-    """A server that is started as a process, and talks over its stdin and stdout.
+    """A server that is started as a process, and speaks over stdin and stdout.
 
-    Of the worker's environment it gets PATH, HOME and the like only, and what stands in ``env``.
+    It gets only PATH, HOME and the like of the worker's environment, and the variables in ``env``.
     """
 
     command: str
@@ -95,13 +95,13 @@ class MCPServerStdio(Server):
 
     @property
     def name(self) -> str:
-        """The file that it runs, or else its command."""
+        """The name of the file that it runs, else its command."""
         named = next((arg for arg in self.args if not arg.startswith("-")), self.command)
         return PurePath(named).stem
 
 
 class MCPServerHTTP(Server):
-    """A server at an address, by streamable HTTP; by server-sent events if it is not ``streamable``."""
+    """A server at a URL, by streamable HTTP; by server-sent events if it is not ``streamable``."""
 
     url: str
     headers: dict[str, str] | None = Field(default=None, exclude=True, repr=False)
@@ -109,30 +109,30 @@ class MCPServerHTTP(Server):
 
     @property
     def name(self) -> str:
-        """Its host."""
+        """The server's host."""
         return urlsplit(self.url).hostname or "mcp"
 
     @property
     def identity(self) -> str:
-        """Its address, without what may be a key in it."""
+        """The URL, without parts that may be a key."""
         parts = urlsplit(self.url)
         plain = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
         return hashlib.sha256(plain.encode()).hexdigest()[:16]
 
 
 class MCPServerSSE(MCPServerHTTP):
-    """A server at an address, by server-sent events, as older servers talk."""
+    """A server at a URL, by server-sent events, as older servers speak."""
 
     streamable: bool = False
 
 
 def as_servers(given: Iterable[Any] | None) -> list[Server]:
-    """Servers of what was given. Raises `BadCrew`."""
+    """Convert the ``mcps`` of an agent to servers. Raises `BadCrew`."""
     return [as_server(one) for one in given or ()]
 
 
 def as_server(given: Any) -> Server:
-    """A server of what was given as one: ours, or an address; ``address#tool`` is one tool of it. Raises `BadCrew`."""
+    """Convert one entry: a server, or a URL; ``URL#tool`` is one tool of it. Raises `BadCrew`."""
     if isinstance(given, Server):
         return given
     if isinstance(given, str) and urlsplit(given).scheme in ("http", "https"):

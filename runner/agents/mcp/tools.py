@@ -17,7 +17,7 @@ _listing = threading.Lock()
 
 
 class Arguments(BaseModel):
-    """What a tool of a server takes. The server's own schema says it; the server itself looks closer."""
+    """The arguments of an MCP tool: described by the server's schema, and validated by the server."""
 
     model_config = ConfigDict(extra="allow", protected_namespaces=())
 
@@ -25,7 +25,7 @@ class Arguments(BaseModel):
 
     @classmethod
     def model_json_schema(cls, *_: Any, **__: Any) -> dict[str, Any]:
-        """The server's schema."""
+        """Return the server's schema."""
         return cls.parameters
 
     @model_validator(mode="before")
@@ -43,7 +43,7 @@ class Arguments(BaseModel):
 
 
 class MCPTool(BaseTool):
-    """One tool of an MCP server. It uses the connection of the task that it is used in; outside of one, its own."""
+    """One tool of an MCP server. It uses the connection of the enclosing task; outside a task, its own."""
 
     server: Any = Field(exclude=True, repr=False)
     original: str
@@ -58,16 +58,18 @@ class MCPTool(BaseTool):
 
 
 def mcp_tools(*servers: Any, agent: Any = None) -> list[MCPTool]:
-    """The tools of these servers (addresses, or `MCPServerStdio` and so on), as a list for ``tools=``.
+    """Return the tools of these servers (URLs, or `MCPServerStdio` and so on) as a list for ``tools=``.
 
-    They are asked for now, and again wherever the crew file is loaded; ``Agent(mcps=[...])`` asks once in a task.
-    Raises `TaskError` where a server does not answer.
+    The servers are asked now, and again wherever the crew file is loaded; ``Agent(mcps=[...])`` asks once in a task.
+    Raises `TaskError` if a server does not answer.
     """
     return tools_for(servers, agent=agent)
 
 
 def tools_for(servers: Iterable[Any], *, agent: Any = None, journal: Journal | None = None) -> list[MCPTool]:
-    """Their tools. What there is stands in the task's ``journal``: a resumed one needs no server to know."""
+    """Return the tools of these servers. The list is recorded in the task's ``journal``, so a resumed task does not ask
+    again.
+    """
     found: list[MCPTool] = []
     taken = set[str]()
     for server in map(as_server, servers):
@@ -113,7 +115,7 @@ def _made(server: Server, listed: dict[str, Any], taken: set[str]) -> MCPTool:
 
 
 def _text(part: Any) -> str:
-    """A part of a result in words: of what is no text, what it is."""
+    """Convert a part of a result to text; a part that is not text is described."""
     if (text := getattr(part, "text", None)) is not None:
         return str(text)
     resource = getattr(part, "resource", None)

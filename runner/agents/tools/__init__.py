@@ -1,4 +1,4 @@
-"""Tools: what an agent's model may have done for it."""
+"""Tools: functions that an agent's model may request to be called."""
 
 from runner.agents.tools.base import BaseTool, EnvVar, Tool, tool
 from runner.agents.tools.conversion import as_tool, as_tools, tool_name

@@ -22,10 +22,12 @@ class EnvVar(BaseModel):
 
 
 class BaseTool(BaseModel, ABC):
-    """A tool as a class: give it a ``name``, a ``description`` and a ``_run``.
+    """A tool as a class: give it a ``name``, a ``description`` and a ``_run`` method.
 
-    ``args_schema`` is a pydantic model of its arguments; left out, it is made of ``_run``'s signature. With
-    ``result_as_answer`` what it gives is the agent's answer. ``max_usage_count`` counts its uses in one task.
+    Args:
+        args_schema: a pydantic model of the arguments. Default: made from the signature of ``_run``.
+        result_as_answer: whether the tool's result is the agent's answer.
+        max_usage_count: how often the tool may be called in one task.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -41,27 +43,27 @@ class BaseTool(BaseModel, ABC):
     max_usage_count: int | None = Field(default=None, ge=1)
 
     def model_post_init(self, context: Any, /) -> None:  # noqa: ARG002 - the hook's name
-        """Make the schema, where none was given."""
+        """Create the schema, if none was given."""
         if not (isinstance(self.args_schema, type) and issubclass(self.args_schema, BaseModel)):
             self.args_schema = schema_from(self.name, self._function())
 
     @abstractmethod
     def _run(self, *args: Any, **kwargs: Any) -> Any:
-        """Do it. What it returns is told to the model: text as it is, else as JSON."""
+        """Perform the tool call. The model gets the returned value: text unchanged, anything else as JSON."""
 
     def _function(self) -> Callable[..., Any]:
-        """What its arguments are read from."""
+        """The function whose signature describes the arguments."""
         return self._run
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        """Use it; arguments given by name are validated. An async ``_run`` is awaited."""
+        """Call the tool; arguments given by name are validated. An async ``_run`` is awaited."""
         if not args:
             kwargs = arguments_of(self, kwargs)
         result = self._run(*args, **kwargs)
         return asyncio.run(awaited(result)) if inspect.isawaitable(result) else result
 
     async def arun(self, *args: Any, **kwargs: Any) -> Any:
-        """`run` for those who await it."""
+        """`run`, to be awaited."""
         if not args:
             kwargs = arguments_of(self, kwargs)
         result = self._run(*args, **kwargs)
@@ -69,7 +71,7 @@ class BaseTool(BaseModel, ABC):
 
 
 class Tool(BaseTool):
-    """A tool that is a function."""
+    """A tool made of a function."""
 
     func: Callable[..., Any]
 
@@ -80,7 +82,7 @@ class Tool(BaseTool):
         return self.func
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The function itself."""
+        """Call the function itself."""
         return self.func(*args, **kwargs)
 
 
@@ -91,7 +93,7 @@ def tool(name: str = ..., /, **about: Any) -> Callable[[Callable[..., Any]], Too
 def tool(*given: Any, **about: Any) -> Any:
     """Make a tool of a function: ``@tool``, ``@tool("Name")``, ``@tool(result_as_answer=True)``.
 
-    Its docstring is its description for the model; its arguments are what it takes.
+    The function's docstring describes the tool to the model; its signature is the schema of the arguments.
     """
     if len(given) == 1 and callable(given[0]) and not isinstance(given[0], str):
         return _made(given[0], given[0].__name__, about)

@@ -15,14 +15,14 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 def tool_name(name: str) -> str:
-    """A tool's name as models are told it: small letters, digits and underscores, at most 64."""
+    """Return a tool's name as models see it: lower case letters, digits and underscores, at most 64."""
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
     words = re.sub(r"[^a-z0-9]+", "_", _CAMEL.sub("_", plain).lower().replace("'", "")).strip("_")
     return words[:64].rstrip("_") or "tool"
 
 
 def as_tool(thing: Any) -> BaseTool:
-    """A tool of whatever was given as one. Raises `BadCrew`."""
+    """Convert an object to a tool. Raises `BadCrew`."""
     if isinstance(thing, BaseTool):
         return thing
     name, schema = getattr(thing, "name", None), getattr(thing, "args_schema", None)
@@ -48,7 +48,7 @@ def as_tool(thing: Any) -> BaseTool:
 
 
 def as_tools(things: Iterable[Any]) -> dict[str, BaseTool]:
-    """Tools by the names that a model is told. Raises `BadCrew` for two of one name."""
+    """Convert objects to tools, by the names that models see. Raises `BadCrew` if two have the same name."""
     found: dict[str, BaseTool] = {}
     for thing in things:
         one = as_tool(thing)

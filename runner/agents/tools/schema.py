@@ -11,11 +11,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 
 class BadArguments(ValueError):
-    """What a model gave for a tool does not fit; it is told why."""
+    """A model's arguments for a tool do not fit; the message is for the model."""
 
 
 def schema_from(name: str, function: Callable[..., Any]) -> type[BaseModel]:
-    """The arguments of a function as a model. Raises `ValueError` for those that cannot be named."""
+    """Return a model of a function's parameters. Raises `ValueError` for parameters that cannot be passed by name."""
     try:
         hints = typing.get_type_hints(function, include_extras=True)
     except Exception:  # an annotation that does not resolve says nothing
@@ -42,7 +42,7 @@ def schema_from(name: str, function: Callable[..., Any]) -> type[BaseModel]:
 
 
 def schema_of(tool: Any, name: str) -> dict[str, Any]:
-    """A tool, as it is described to models."""
+    """Return the description of a tool for models."""
     parameters = tool.args_schema.model_json_schema()
     plain = _untitled({key: value for key, value in parameters.items() if key != "description"})
     plain.setdefault("properties", {})
@@ -53,7 +53,7 @@ def schema_of(tool: Any, name: str) -> dict[str, Any]:
 
 
 def arguments_of(tool: Any, given: str | Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a model gave, as the tool takes it. Raises `BadArguments` with what is wrong, in a line."""
+    """Convert a model's arguments for the tool. Raises `BadArguments` with what is wrong, in one line."""
     if isinstance(given, str):
         try:
             given = json.loads(given or "{}", strict=False)
@@ -74,7 +74,7 @@ def arguments_of(tool: Any, given: str | Mapping[str, Any] | None) -> dict[str, 
 
 
 def _untitled(schema: Any) -> Any:
-    """A JSON schema without the titles that pydantic puts everywhere: each costs tokens, each time."""
+    """Remove pydantic's titles from a JSON schema: each costs tokens in every request."""
     if isinstance(schema, list):
         return [_untitled(one) for one in schema]
     if not isinstance(schema, dict):
