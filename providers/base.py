@@ -1,8 +1,8 @@
 """The base class of providers, which store checkpoints at a location and find them again.
 
-A checkpoint is a text (a state as JSON), stored whole and never changed. It has an id, the id of its parent, and the
-branch it stands on. A *line* is a checkpoint and its ancestors on its branch: two runs that write to one branch at one
-location are two lines, and neither prunes the other (`BaseProvider.prune`, ``head``).
+A checkpoint is a text (a state as JSON), stored whole and never changed. It has an id, the id of its parent, and a
+branch. A *line* is a checkpoint and its ancestors on its branch: two runs that write to one branch at one location have
+two lines, and neither prunes the other's (`BaseProvider.prune`, ``head``).
 """
 
 import asyncio
@@ -39,17 +39,17 @@ _PATIENCE = 100  #: how often to list again when what was listed is gone
 
 
 class CheckpointNotFound(NotFound, ValueError):
-    """No such checkpoint, or none at all, at this location."""
+    """The checkpoint does not exist, or the location has none."""
 
 
 class CheckpointTorn(RunnerError, ValueError):
-    """What is stored of this checkpoint is not all of it."""
+    """The stored data of a checkpoint is incomplete."""
 
     exit_code = Exit.USAGE
 
 
 class _Gone(Exception):
-    """What was listed is there no more."""
+    """A listed checkpoint has been removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +66,11 @@ class CheckpointInfo:
 
 
 class BaseProvider(BaseModel, ABC):
-    """Where checkpoints are stored.
+    """Stores checkpoints.
 
-    To write one: six methods, of which the two async ones have a default here, and `checkpoints`, without which
-    nothing can be listed. `runner.testing.ProviderConformance` tests it.
+    A subclass implements `checkpoint`, `from_checkpoint`, `extract_id` and `prune`; `checkpoints`, without which
+    nothing can be listed; and `hold` and `release`, which protect the checkpoints of other runs in flight. The async
+    methods have defaults. `runner.testing.ProviderConformance` tests it.
     """
 
     provider_type: str = "base"
@@ -86,38 +87,42 @@ class BaseProvider(BaseModel, ABC):
     def prune(self, location: str, max_keep: int, *, branch: str = "main", head: str | None = None) -> int:
         """Remove the oldest checkpoints of a branch until ``max_keep`` are left; 0 leaves none.
 
-        ``head`` is the newest one of the run that prunes: the lines of other runs in flight (`hold`) are left alone,
+        ``head`` is the newest checkpoint of the pruning run: the lines of other runs in flight (`hold`) are left alone
         and do not count. Other branches are never touched. Returns how many were removed.
         """
 
     def hold(self, location: str, instead_of: str | None = None) -> None:
-        """A run of this process stands on this checkpoint, and no more on the one with the id ``instead_of``.
+        """Protect this checkpoint for a run of this process, and no longer the one with the id ``instead_of``.
 
-        Until `release`, or its process is gone, no other run's `prune` touches its line. Where
-        `runner.providers.inflight.marks_ahead`, `checkpoint` has seen to that already, before others saw it.
+        Until `release`, or until the process is gone, no other run's `prune` removes its line. While
+        `runner.providers.inflight.marks_ahead` is true, `checkpoint` protects what it stores before others can see it.
         """
 
     def release(self, location: str) -> None:
-        """The run that stands on this checkpoint is over."""
+        """The run that depends on this checkpoint has ended."""
 
     @abstractmethod
     def extract_id(self, location: str) -> str:
-        """The id in a checkpoint's own location."""
+        """Return the id in a checkpoint's own location."""
 
     @abstractmethod
     def from_checkpoint(self, location: str) -> str:
-        """The data of a checkpoint. Raises `CheckpointNotFound`, and `CheckpointTorn` where that can be seen."""
+        """Return the data of a checkpoint, exactly as stored. Raises `CheckpointNotFound`, and `CheckpointTorn` if the
+        provider can detect that.
+        """
 
     async def afrom_checkpoint(self, location: str) -> str:
         """`from_checkpoint` without blocking the event loop."""
         return await asyncio.to_thread(self.from_checkpoint, location)
 
     def checkpoints(self, location: str, branch: str | None = None) -> list[CheckpointInfo]:
-        """What is stored at a location, oldest first; of one branch, or of all. Nothing there: an empty list."""
+        """List the checkpoints at a location, oldest first, of one branch or of all; an empty list if there are
+        none.
+        """
         raise NotImplementedError(f"{type(self).__name__} cannot list checkpoints: name one by its own location")
 
     def latest(self, location: str, branch: str | None = None) -> CheckpointInfo:
-        """The newest checkpoint that is whole. One that is torn is passed over, and named in a warning.
+        """Return the newest complete checkpoint. Torn ones are skipped, with a warning that names them.
 
         Raises `CheckpointNotFound`.
         """
@@ -142,12 +147,12 @@ class BaseProvider(BaseModel, ABC):
         raise CheckpointNotFound(f"Checkpoint not found: there is no complete one at {where}")
 
     def newest_first(self, location: str, branch: str | None = None) -> Iterator[CheckpointInfo]:
-        """`checkpoints` from the other end; lazily, where looking at one costs something."""
+        """Iterate over `checkpoints` in reverse, lazily if reading one is expensive."""
         return reversed(self.checkpoints(location, branch))
 
 
 def retain(provider: BaseProvider, location: str, max_keep: int, *, branch: str, head: str) -> int:
-    """Prune after a write; a provider that knows no lines in flight prunes the branch as a whole."""
+    """Prune after a write. With a provider whose `prune` has no ``head``, prune the branch as a whole."""
     if "head" in inspect.signature(provider.prune).parameters:
         return provider.prune(location, max_keep, branch=branch, head=head)
     return provider.prune(location, max_keep, branch=branch)
@@ -161,11 +166,11 @@ _ahead = 0
 
 
 def make_id(parent_id: str | None = None) -> str:
-    """A new id: ``YYYYMMDDTHHMMSS_`` and 8 hex digits, in UTC.
+    """Return a new id: ``YYYYMMDDTHHMMSS_`` and 8 hex digits, in UTC.
 
-    Five digits are the microseconds, so that ids sort within a second, also where the clock stands still or goes back:
-    an id comes after all others of this process, and after its parent's. The other three are random, for two processes
-    in the same microsecond.
+    Five digits are the microseconds, so that ids sort within a second, even if the clock stands still or goes back: an
+    id sorts after all others of this process, and after its parent's. The other three digits are random, for two
+    processes in the same microsecond.
     """
     global _last, _ahead
     parent = micros(parent_id) or 0
@@ -179,9 +184,9 @@ def make_id(parent_id: str | None = None) -> str:
 
 
 def micros(checkpoint_id: str | None) -> int | None:
-    """When an id was made, in microseconds; None for an id of another form.
+    """Return when an id was made, in microseconds; None for an id of another form.
 
-    An id made elsewhere may be random where ours tells the microsecond: it counts as the end of its second.
+    Another writer's id may have random digits in place of the microseconds, so it counts as the end of its second.
     """
     found = _ID.match(checkpoint_id or "")
     if not found:
@@ -194,7 +199,7 @@ def micros(checkpoint_id: str | None) -> int | None:
 
 
 def created_at(checkpoint_id: str, otherwise: float = 0.0) -> datetime:
-    """When an id was made; ``otherwise``, in seconds, where it does not tell."""
+    """Return when an id was made; ``otherwise``, in seconds, if the id does not say."""
     known = micros(checkpoint_id)
     return datetime.fromtimestamp(otherwise if known is None else known / _SECOND, UTC)
 
@@ -203,12 +208,14 @@ def created_at(checkpoint_id: str, otherwise: float = 0.0) -> datetime:
 
 
 def torn(location: str) -> CheckpointTorn:
-    """What to raise where a checkpoint is seen to be torn."""
+    """Return the exception for a torn checkpoint."""
     return CheckpointTorn(f"Checkpoint is torn: {location} is incomplete; restore from an older one")
 
 
 def check_branch(branch: str) -> None:
-    """Refuse a name that would lead out of the location, or be none, at every provider alike. Raises ValueError."""
+    """Refuse a branch name that is empty or leads out of the location; the same for every provider. Raises
+    ValueError.
+    """
     if not isinstance(branch, str) or not branch.isprintable() or len(branch.encode()) > MAX_BRANCH:
         named = repr(branch)[:60]
         raise ValueError(f"Not a branch name: {named}: name it like main, or fork/one, in at most {MAX_BRANCH} bytes")
@@ -226,13 +233,13 @@ def check_keep(max_keep: int) -> None:
 
 
 def seems_whole(data: str) -> bool:
-    """Whether a JSON object or list, of which the middle may be left out, ends as it began."""
+    """Whether a JSON object or list, possibly without its middle, ends with the bracket that closes it."""
     data = data.strip()
     return data != "" and {"{": "}", "[": "]"}.get(data[0], data[-1]) == data[-1]
 
 
 def is_whole(data: str | bytes) -> bool:
-    """Whether the data is one JSON value, to its end."""
+    """Whether the data is exactly one JSON value."""
     try:
         pydantic_core.from_json(data)
     except ValueError:
@@ -241,7 +248,7 @@ def is_whole(data: str | bytes) -> bool:
 
 
 class Linked(Protocol):
-    """What `excess` needs to know of a checkpoint."""
+    """The attributes of a checkpoint that `excess` needs."""
 
     @property
     def id(self) -> str:
@@ -262,10 +269,11 @@ def excess(
     complete: Callable[[L], bool] = lambda _: True,
     held: Collection[str] = (),
 ) -> list[L]:
-    """Which checkpoints of a branch (oldest first) go when ``max_keep`` are kept, in the order in which to remove them.
+    """Return the checkpoints of a branch (oldest first) to remove so that ``max_keep`` are kept, in the order of
+    removal.
 
-    With ``head``, that one is the newest, whatever clocks said; the lines of those that are ``held`` besides are left
-    alone. A torn one does not count as kept: it goes with what is older than the oldest kept.
+    With ``head``, that one counts as the newest, whatever the clocks said, and the lines of ``held`` checkpoints are
+    left alone. A torn checkpoint does not count as kept: it is removed together with those older than the oldest kept.
     """
     line = list(branch)
     if head is not None:
@@ -284,7 +292,7 @@ def excess(
 
 
 def _beside(branch: Sequence[L], head: str, others: Collection[str]) -> set[str]:
-    """The lines of other runs in flight: what they stand on, and what is written already and not yet stood on."""
+    """The lines of other runs in flight: what they depend on, and what they have written but not yet protected."""
     own = {one.id for one in _line(branch, head)}
     found = {one.id for other in others for one in _line(branch, other)}
     after = set(others)

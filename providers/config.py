@@ -60,12 +60,17 @@ def _in_range(value: int | None) -> int | None:
 
 
 class CheckpointConfig(BaseModel):
-    """When a crew, a flow or an agent writes checkpoints, and where.
+    """When a crew, a flow or an agent writes checkpoints, where, and how many are kept.
 
-    ``location`` is a directory, a database file or a Redis URL; ``provider``, unless it is given, is the one for it.
-    With ``max_checkpoints``, the oldest of a run's branch go when there are more. ``restore_from``, given to
-    ``kickoff(from_checkpoint=...)``, names a checkpoint to resume from, or a location to take the newest complete one
-    of. On the fleet, checkpoints live in the run's own branch in Redis.
+    Args:
+        location: a directory, a database file or a Redis URL.
+        on_events: the types of events that trigger a checkpoint; "*" for all but signals.
+        provider: stores the checkpoints. Default: the provider for the location.
+        max_checkpoints: how many each branch keeps; the oldest are removed after each write. None keeps all.
+        restore_from: for ``kickoff(from_checkpoint=...)``, a checkpoint to resume from, or a location for its newest
+            complete one.
+
+    On the fleet, checkpoints are stored with the run in Redis.
     """
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
@@ -79,7 +84,7 @@ class CheckpointConfig(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _all_of_them(cls, given: Any) -> Any:
-        """``trigger_all=True`` is another way to say ``"*"``."""
+        """``trigger_all=True`` means ``on_events=["*"]``."""
         if not isinstance(given, dict) or "trigger_all" not in given:
             return given
         rest = {name: value for name, value in given.items() if name != "trigger_all"}
@@ -92,7 +97,7 @@ class CheckpointConfig(BaseModel):
 
     @model_validator(mode="after")
     def _fit_provider_and_location(self) -> "CheckpointConfig":
-        """A Redis URL is no directory. A database file has a suffix; without one, ``.db``."""
+        """Refuse a Redis URL for a provider of files. Give a database file without a suffix ``.db``."""
         if "provider" not in self.model_fields_set and self.location != DEFAULT_LOCATION:
             self.provider = detect_provider(self.location)
         if not self.location:
@@ -107,32 +112,34 @@ class CheckpointConfig(BaseModel):
 
     @property
     def trigger_all(self) -> bool:
-        """Whether every event triggers."""
+        """Whether every event triggers a checkpoint."""
         return "*" in self.on_events
 
     @property
     def trigger_events(self) -> set[str]:
-        """The events that trigger, as a set."""
+        """The events that trigger a checkpoint, as a set."""
         return set(self.on_events)
 
     def wants(self, event_type: str) -> bool:
-        """Whether an event of this type triggers. A signal has to be named: ``"*"`` installs no handlers."""
+        """Whether an event of this type triggers a checkpoint. Signals must be named: ``"*"`` installs no signal
+        handlers.
+        """
         return event_type in self.on_events or (self.trigger_all and not event_type.startswith("SIG"))
 
     @property
     def signals(self) -> tuple[str, ...]:
-        """The signals that trigger."""
+        """The signals that trigger a checkpoint."""
         return tuple(event for event in self.on_events if event.startswith("SIG"))
 
     def going_on(self) -> "CheckpointConfig":
-        """The same, for a run that was restored with it."""
+        """Return a copy without ``restore_from``, for a run that was restored with this config."""
         return self.model_copy(update={"restore_from": None})
 
 
 def is_setting(value: Any) -> Any:
-    """What ``checkpoint=`` was given, if it is a setting. Raises ValueError.
+    """Validate the value of ``checkpoint=``. Raises ValueError.
 
-    Words like "yes" are not taken for True: a location given in this place would be.
+    Text is refused, because a location given here by mistake would count as true.
     """
     if not isinstance(value, CheckpointConfig | bool | dict | None):
         where = f": CheckpointConfig(location={str(value)!r}) writes there" if isinstance(value, str | Path) else ""
@@ -145,7 +152,7 @@ Setting = Annotated[CheckpointConfig | bool | None, BeforeValidator(is_setting)]
 
 
 def config_of(given: Any) -> CheckpointConfig:
-    """What ``from_checkpoint`` was given, if it is a config. Raises TypeError."""
+    """Validate the value of ``from_checkpoint``. Raises TypeError."""
     if not isinstance(given, CheckpointConfig):
         raise TypeError(
             f"from_checkpoint takes a CheckpointConfig, as in CheckpointConfig(restore_from={str(given)!r})"
@@ -154,7 +161,7 @@ def config_of(given: Any) -> CheckpointConfig:
 
 
 def resolve(setting: CheckpointConfig | bool | None) -> CheckpointConfig | None:
-    """What ``checkpoint=`` means for a run on the fleet: checkpoints are on unless the crew says ``False``."""
+    """Return the config of a run on the fleet: checkpoints are written unless the crew says ``False``."""
     if setting is False:
         return None
     return setting if isinstance(setting, CheckpointConfig) else CheckpointConfig()

@@ -1,4 +1,4 @@
-"""An agent without a crew, with the field names of CrewAI's ``LiteAgent``."""
+"""An agent without a crew, with the field names that other frameworks use."""
 
 from collections.abc import Mapping
 from typing import Any

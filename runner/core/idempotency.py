@@ -11,29 +11,30 @@ task_origin: ContextVar[str] = ContextVar("runner_idempotency_origin", default="
 
 
 def idempotency_key() -> str:
-    """The key of the tool call that this is called in: ``run:task:n``; in a fork's branch, with its name.
+    """Return the key of the current tool call: ``run:task:n``; on a fork's branch, with the branch's name.
 
-    A tool whose process dies between its effect and the record is used again, with the same key: give it to the service
-    that has the effect, and it has it once. Outside of any tool call it is another one each time.
+    A tool call whose process dies between its effect and its record is made again with the same key. Pass the key to
+    the service that has the effect, so that it has the effect once. Outside a tool call, the key is a new one each
+    time.
     """
     return _key.get() or str(uuid.uuid4())
 
 
 def key_of_use() -> str | None:
-    """The key of the tool call that this is called in; None outside of any."""
+    """Return the key of the current tool call; None outside one."""
     return _key.get()
 
 
 def keyed(key: str) -> ContextValue[str | None]:
-    """In this context, `idempotency_key` gives this one."""
+    """In this context, `idempotency_key` returns this key."""
     return ContextValue(_key, key)
 
 
 def origin() -> str:
-    """What the keys of the task at hand begin with; "" where none is."""
+    """Return the prefix of the current task's keys; "" outside a task."""
     return task_origin.get()
 
 
 def originating(name: str) -> ContextValue[str]:
-    """In this context, keys begin with this."""
+    """In this context, keys begin with this prefix."""
     return ContextValue(task_origin, name)

@@ -1,6 +1,6 @@
-"""A weak registry of crews, agents and flow classes in this process, by which a restored one finds its code.
+"""A weak registry of the crews, agents and flow classes in this process, in which a restored one finds its code.
 
-Held weakly: being here keeps nothing alive.
+The references are weak: the registry keeps nothing alive.
 """
 
 import itertools
@@ -23,12 +23,12 @@ AS_DATA = {"from_checkpoint": True}
 
 
 def is_data(context: Any) -> bool:
-    """Whether this is that context."""
+    """Whether this is the context of an object restored from data."""
     return isinstance(context, dict) and bool(context.get("from_checkpoint"))
 
 
 def remember(thing: object, context: Any = None) -> None:
-    """It exists. Needs no hash of it, and no equality."""
+    """Register an object. It needs neither hash nor equality."""
     global _room
     if is_data(context):
         return
@@ -41,7 +41,7 @@ def remember(thing: object, context: Any = None) -> None:
 
 
 def newest_first(kind: type) -> Iterator[Any]:
-    """Every living instance of ``kind`` (or subclass of it, of those that are classes), the newest first."""
+    """Iterate over the living instances of ``kind``, or its subclasses if it is a class of flows, newest first."""
     numbers = list(_living)  # a copy, in order of birth: others come and go meanwhile
     for number in reversed(numbers):
         reference = _living.get(number, _gone)

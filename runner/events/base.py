@@ -23,8 +23,8 @@ Payload = Annotated[Any, Field(exclude=True, repr=False)]
 class BaseEvent(BaseModel):
     """Something that happened.
 
-    The bus sets the ids of its relatives and ``emission_sequence`` when the event is emitted. ``type`` tells a stored
-    event's class (`load_event`); fields that a class does not know are kept by this one.
+    The bus sets the ids of related events and ``emission_sequence`` when the event is emitted. ``type`` determines the
+    class of a stored event (`load_event`); this class keeps fields that it does not know.
     """
 
     model_config = ConfigDict(extra="allow", arbitrary_types_allowed=True)
@@ -50,7 +50,7 @@ class BaseEvent(BaseModel):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """File the class under the type it names, if it names one of its own."""
+        """Register the class under its type, if it has one of its own."""
         super().__pydantic_init_subclass__(**kwargs)
         cls._payload = frozenset(name for name, field in cls.model_fields.items() if field.exclude)
         default = cls.model_fields["type"].default
@@ -58,7 +58,7 @@ class BaseEvent(BaseModel):
             classes[default] = cls
 
     def model_post_init(self, context: Any, /) -> None:  # noqa: ARG002 - the hook's name
-        """Take the ids of the task and the agent at hand, where they were not given."""
+        """Set the ids of the current task and agent, if they were not given."""
         task = getattr(self, "task", None) or getattr(self, "from_task", None)
         agent = getattr(self, "agent", None) or getattr(self, "from_agent", None)
         if task is not None:
@@ -70,12 +70,13 @@ class BaseEvent(BaseModel):
             self.agent_role = self.agent_role or _text(agent, "role")
 
     def slim(self) -> Self:
-        """A copy of this event without its payload: what a record keeps."""
+        """Return a copy without the payload, for the record."""
         return self.model_copy(update={name: None for name in self._payload if self.__dict__.get(name) is not None})
 
     def stored(self) -> dict[str, Any]:
-        """This event as JSON-able data, without payload and empty fields. It never raises: one odd field of a custom
-        event must not stop every checkpoint."""
+        """Return the event as JSON-able data, without payload and empty fields. Never raises, because one odd field of
+        a custom event must not prevent every checkpoint.
+        """
         try:
             return self.model_dump(mode="json", exclude_none=True, fallback=_described, warnings=False)
         except (PydanticSerializationError, TypeError, ValueError, RecursionError):
@@ -90,7 +91,7 @@ class BaseEvent(BaseModel):
 
 
 class KnownEvent(BaseEvent):
-    """An event of which all fields are known: others that it is given are dropped."""
+    """An event with a fixed set of fields; others are dropped."""
 
     model_config = ConfigDict(extra="ignore")
 

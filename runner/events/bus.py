@@ -42,26 +42,26 @@ _audience: contextvars.ContextVar[Callable[[str], bool] | None] = contextvars.Co
 
 
 def set_audience(audience: Callable[[str], bool] | None) -> None:
-    """From here on in this context, only handlers are called whose module's name ``audience`` is true of."""
+    """From here on in this context, only call handlers for whose module's name ``audience`` returns true."""
     _audience.set(audience)
 
 
 def is_in_audience(module: str) -> bool:
-    """Whether what is defined in a module is to be called in this context; see `set_audience`."""
+    """Whether handlers from a module are called in this context; see `set_audience`."""
     audience = _audience.get()
     return audience is None or audience(module)
 
 
 def is_replaying() -> bool:
-    """Whether the event at hand is a recorded one that is delivered again: nothing is to be written because of it."""
+    """Whether the current event is a recorded one that is delivered again, so that nothing is written because of it."""
     return _replaying.get()
 
 
 class EventBus:
-    """Tells handlers what happens. One for the process: `event_bus`.
+    """Delivers events to handlers. There is one for the process: `event_bus`.
 
-    Handlers take ``(source, event)`` or ``(source, event, state)``, are functions or async functions, and are asked for
-    by event class (its subclasses too), by type (``"task_completed"``) or by ``"*"``.
+    Handlers take ``(source, event)`` or ``(source, event, state)``, and are functions or async functions. They are
+    registered for an event class (including its subclasses), a type (``"task_completed"``) or ``"*"``.
     """
 
     def __init__(self) -> None:
@@ -83,9 +83,9 @@ class EventBus:
     def on(
         self, *event_types: EventKind | Depends, depends_on: Depends | Sequence[Depends] | None = None
     ) -> Callable[[H], H]:
-        """Have a function called for these events: ``@event_bus.on(TaskCompletedEvent)``.
+        """Decorator: call the function for these events, as in ``@event_bus.on(TaskCompletedEvent)``.
 
-        With ``depends_on`` it is called once those handlers are done with the event.
+        With ``depends_on`` it is called after those handlers have finished with the event.
         """
         asked = [one for one in event_types if not isinstance(one, Depends)]
         if not asked:
@@ -105,7 +105,7 @@ class EventBus:
         return decorate
 
     def register_handler(self, event_type: EventKind, handler: Handler) -> None:
-        """Have ``handler`` called for these events, once each, however often it is registered."""
+        """Call ``handler`` for these events, once for each, however often it is registered."""
         event_type = _kind(event_type)
         with self._lock:
             known = self._handlers.get(event_type, ())
@@ -113,7 +113,7 @@ class EventBus:
                 self._set_handlers({**self._handlers, event_type: (*known, handler)})
 
     def off(self, event_type: EventKind, handler: Handler) -> None:
-        """Tell ``handler`` no more of these events."""
+        """Stop calling ``handler`` for these events."""
         event_type = _kind(event_type)
         with self._lock:
             left = tuple(known for known in self._handlers.get(event_type, ()) if known != handler)
@@ -121,12 +121,12 @@ class EventBus:
             self._set_handlers({**others, event_type: left} if left else others)
 
     def validate_dependencies(self) -> None:
-        """Raises `CircularDependencyError` where handlers wait for each other."""
+        """Raise `CircularDependencyError` if handlers depend on each other."""
         known = dict.fromkeys(one for handlers in self._handlers.values() for one in handlers)
         build_execution_plan(known, self._waits_for)
 
     def listens(self, *event_types: str) -> bool:
-        """Whether some handler would be called, in this context, for an event of one of these types."""
+        """Whether any handler would be called, in this context, for an event of one of these types."""
         if not self._handlers:
             return False
         classes = [found for kind in event_types if (found := event_class(kind)) is not None]
@@ -136,7 +136,7 @@ class EventBus:
         return any(audience is None or audience(module_of(handler)) for handler in asking)
 
     def drop(self, module: str) -> None:
-        """Tell the handlers no more that are defined in a module, or in a module of that package."""
+        """Remove the handlers that are defined in a module, or in a module of that package."""
 
         def stays(handler: Handler) -> bool:
             return not (module_of(handler) + ".").startswith(module + ".")
@@ -148,7 +148,9 @@ class EventBus:
 
     @contextlib.contextmanager
     def scoped_handlers(self) -> Iterator[None]:
-        """In this context only handlers that are registered in it are called; they are removed with it. Taps stay."""
+        """In this context, only handlers that are registered in it are called; they are removed at its end. Taps
+        stay.
+        """
         with self._lock:
             before, waited_for = self._handlers, self._waits_for
             self._set_handlers({})
@@ -161,9 +163,9 @@ class EventBus:
                 self._waits_for = waited_for
 
     def tap(self, function: H) -> H:
-        """Have ``function`` called in the emitting thread, before `emit` returns, in order, under the state's lock.
+        """Call ``function`` in the emitting thread, before `emit` returns, in order, under the state's lock.
 
-        An exception in it is logged and goes no further; a BaseException does.
+        An exception in it is logged and suppressed; a BaseException is not.
         """
         with self._lock:
             if function not in self.taps:
@@ -171,7 +173,7 @@ class EventBus:
         return function
 
     def untap(self, function: Handler) -> None:
-        """Take a tap away."""
+        """Remove a tap."""
         with self._lock:
             self.taps = tuple(known for known in self.taps if known != function)
 
@@ -183,21 +185,23 @@ class EventBus:
         return self._armed
 
     def enable_recording(self) -> None:
-        """From now on a kickoff's entities and events are kept, the last one's until `reset_runtime_state`."""
+        """From now on, record the entities and events of each kickoff, and keep the last one's until
+        `reset_runtime_state`.
+        """
         self._armed = self._keeps_last = True
 
     def arm_recording(self) -> None:
-        """From now on a kickoff's entities and events are kept while it lasts: checkpoints need them."""
+        """From now on, record the entities and events of each kickoff while it lasts: checkpoints need them."""
         self._armed = True
 
     def set_runtime_state(self, state: RuntimeStateLike) -> None:
-        """Record into ``state`` in this context, and number on from what it recorded. Arms recording."""
+        """Record into ``state`` in this context, and continue its sequence numbers. Arms recording."""
         self._armed = True
         self.runtime_state = state
         kickoff.current().count_from(max(kickoff.current().issued, state.event_record.last_sequence()))
 
     def reset_runtime_state(self) -> None:
-        """Drop what was recorded here. Recording stays armed."""
+        """Drop what was recorded in this context. Recording stays armed."""
         self._last = None
         known = kickoff.peek()
         if known is not None:
@@ -206,7 +210,9 @@ class EventBus:
 
     @property
     def runtime_state(self) -> RuntimeStateLike | None:
-        """The state that this context's kickoff records into; between kickoffs the last one's (`enable_recording`)."""
+        """The state into which this context's kickoff records; between kickoffs, the last one's
+        (`enable_recording`).
+        """
         known = kickoff.peek()
         if known is None or (known.state is None and known.records and kickoff.depth.get() == 0):
             return self._last
@@ -234,7 +240,7 @@ class EventBus:
         kickoff.current().registered = ids
 
     def register_entity(self, entity: Any) -> None:
-        """Have a crew, flow or agent in the state, where recording is armed."""
+        """Add a crew, flow or agent to the state, if recording is armed."""
         run = kickoff.current()
         state = self._state_of(run)
         if state is not None and id(entity) not in run.registered:
@@ -244,9 +250,9 @@ class EventBus:
 
     @contextlib.contextmanager
     def kickoff_scope(self) -> Iterator[bool]:
-        """A kickoff lasts as long as this context; True if it is the outermost one.
+        """Context of a kickoff; yields whether it is the outermost one.
 
-        The outermost has a state and a sequence of its own, unless a state was set before it; both end with it.
+        The outermost has its own state and sequence, unless a state was set before; both end with it.
         """
         deep, before, stack = kickoff.depth.get(), kickoff.peek(), scope.event_stack()
         kickoff.depth.set(deep + 1)
@@ -277,8 +283,11 @@ class EventBus:
     # -- telling
 
     def emit(self, source: Any, event: BaseEvent) -> "Future[None] | None":
-        """Number, place and record an event, and tell everybody. The future is done when the handlers are; None
-        where there are none. Raises what the scope's strictness asks for (`EventContextConfig`)."""
+        """Number, place and record an event, and deliver it.
+
+        Returns a future that is done when the handlers are; None if there are none. Raises what the scope's strictness
+        asks for (`EventContextConfig`).
+        """
         if self._refused(event):
             return None
         with self._prepared(source, event) as state:
@@ -303,7 +312,7 @@ class EventBus:
             await asyncio.wrap_future(delivered)
 
     def replay(self, source: Any, event: BaseEvent) -> "Future[None] | None":
-        """Give handlers a recorded event as it is: it is not numbered, placed, recorded or tapped again."""
+        """Deliver a recorded event again unchanged: it is not numbered, placed, recorded or passed to taps again."""
         if self._refused(event):
             return None
         before = _replaying.get()
@@ -314,22 +323,22 @@ class EventBus:
             _replaying.set(before)
 
     def deliver(self, source: Any, event: BaseEvent) -> "Future[None] | None":
-        """Give handlers an event that was numbered and recorded elsewhere, as it is."""
+        """Deliver an event that was numbered and recorded elsewhere, unchanged."""
         if self._refused(event):
             return None
         return self._deliver(self._handlers_of(event), source, event, self.runtime_state)
 
     @property
     def busy(self) -> bool:
-        """Whether handlers are at work, or about to be."""
+        """Whether handlers are running or have events pending."""
         return bool(self._dispatcher.pending)
 
     def flush(self, timeout: float | None = FLUSH_SECONDS) -> bool:
-        """Wait until the handlers of all events before are done; False if they were not in time."""
+        """Wait until the handlers of all earlier events are done. Returns False after ``timeout`` seconds."""
         return not self._dispatcher.pending or self._dispatcher.flush(timeout)
 
     def shutdown(self, wait: bool = True) -> None:
-        """Stop delivering; with ``wait``, wait for running handlers first. Async ones are cancelled then."""
+        """Stop delivering events; with ``wait``, wait for running handlers first. Async ones are cancelled then."""
         if wait:
             self.flush()
         self._shutting_down = True

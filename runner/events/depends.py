@@ -24,7 +24,7 @@ class Depends:
 
 
 class CircularDependencyError(ValueError):
-    """Handlers that wait for each other: none of them would be called."""
+    """Handlers depend on each other, so none of them could be called."""
 
     def __init__(self, handlers: Sequence[Handler]) -> None:
         names = ", ".join(name_of(one) for one in handlers[:5])
@@ -35,9 +35,9 @@ class CircularDependencyError(ValueError):
 def build_execution_plan(
     handlers: Iterable[Handler], dependencies: Mapping[Handler, Sequence[Depends]]
 ) -> list[list[Handler]]:
-    """The handlers in steps: those of a step run side by side, once the step before is done.
+    """Return the handlers in groups: those of a group run concurrently, after the group before it.
 
-    One that is waited for and is not among the handlers is not waited for. Raises `CircularDependencyError`.
+    Dependencies on other handlers are ignored. Raises `CircularDependencyError`.
     """
     left = list(handlers)
     steps: list[list[Handler]] = []

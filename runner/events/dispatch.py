@@ -1,7 +1,8 @@
-"""Where handlers run: sync ones on a few threads, async ones on a loop of their own.
+"""Runs handlers: sync ones on a few threads, async ones on a loop of their own.
 
-Each handler gets its events one after the other, in the order of emission; different handlers run side by side. Threads
-and loop are there from the first event that has a handler, are daemons, and are not taken along into a forked child.
+Each handler gets its events one after the other, in the order of emission; different handlers run concurrently. The
+threads and the loop are started for the first event that has a handler, are daemons, and do not exist in a forked
+child.
 """
 
 import contextvars
@@ -34,7 +35,7 @@ _delivering: contextvars.ContextVar[bool] = contextvars.ContextVar("runner_deliv
 
 
 def is_async(handler: Handler) -> bool:
-    """Whether calling it gives a coroutine."""
+    """Whether calling it returns a coroutine."""
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004 - not whether it can be called: whether that is a coroutine function
 
 
@@ -51,12 +52,12 @@ def takes_state(handler: Handler) -> bool:
 
 
 def name_of(handler: Handler) -> str:
-    """What to call it in a log line."""
+    """Return its name for log lines."""
     return getattr(handler, "__qualname__", None) or repr(handler)
 
 
 class _Delivery:
-    """One event on its way to its handlers."""
+    """An event that is being delivered to its handlers."""
 
     def __init__(self, count: int) -> None:
         self.future: Future[None] = Future()
@@ -91,7 +92,7 @@ class Dispatcher:
         self._tasks: set[Any] = set()
 
     def submit(self, calls: list[tuple[Handler, Call]]) -> "Future[None]":
-        """Run each call in its handler's turn. The future is done when all of them are, however they ended."""
+        """Queue each call for its handler. The future is done when all calls are, however they ended."""
         delivery = _Delivery(len(calls))
         with self._work:
             self.pending.add(delivery.future)
@@ -106,7 +107,7 @@ class Dispatcher:
         return delivery.future
 
     def submit_in_turn(self, steps: list[list[tuple[Handler, Call]]]) -> "Future[None]":
-        """Run the calls of a step once those of the step before are done. The future is done when all of them are."""
+        """Queue the calls of each group after those of the group before it. The future is done when all are."""
         whole: Future[None] = Future()
         whole.set_running_or_notify_cancel()
         context = contextvars.copy_context()
@@ -221,7 +222,9 @@ class Dispatcher:
     # -- the end
 
     def flush(self, timeout: float | None) -> bool:
-        """Wait until what was submitted before has run. Called from a handler it does not wait: it would for itself."""
+        """Wait until all earlier calls have run. Does not wait if called from a handler, which would wait for
+        itself.
+        """
         with self._work:
             pending = set(self.pending)
         if not pending:
@@ -231,7 +234,7 @@ class Dispatcher:
         return not wait(pending, timeout=timeout).not_done
 
     def close(self) -> None:
-        """End the loop and cancel what still runs on it. Threads end by themselves."""
+        """Stop the loop and cancel what still runs on it. Threads end by themselves."""
         with self._work:
             loop, thread = self._loop, self._loop_thread
             self._loop = self._loop_thread = None
@@ -292,5 +295,5 @@ os.register_at_fork(before=_before_fork, after_in_parent=_after_in_parent, after
 
 
 def call(handler: Handler, source: Any, event: Any, state: Any) -> Any:
-    """Call a handler with as much as it takes."""
+    """Call a handler with as many arguments as it takes."""
     return handler(source, event, state) if takes_state(handler) else handler(source, event)

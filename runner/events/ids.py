@@ -11,7 +11,7 @@ __all__ = ["event_id_of"]
 
 
 class _Ids:
-    """Where this process's ids begin: a random one, so that no two processes make the same."""
+    """The random start of this process's ids, so that no two processes make the same."""
 
     def __init__(self) -> None:
         self.begin()
@@ -26,5 +26,7 @@ os.register_at_fork(after_in_child=_ids.begin)
 
 
 def make_event_id() -> str:
-    """A new id. Those of one process differ in their last digits only: checkpoints are packed, and pack that well."""
+    """Return a new id. The ids of one process differ only in their last digits, which compresses well in
+    checkpoints.
+    """
     return f"{_ids.head}{next(_ids.numbers) & 0xFFFFFFFF:08x}"

@@ -1,9 +1,9 @@
 """Per-context state of events: the current kickoff, the open events, and the cause of the next one.
 
-The contexts of one outermost kickoff share the state, the sequence, and the last event. A context variable holds it, so
-that every copy of the context (asyncio tasks, threads that were given one) counts on the same counter, and two kickoffs
-side by side know nothing of each other. The open events are a stack of (event id, type) in a context variable: every
-context has its own, and threads that were given a copy continue from there.
+All contexts of one outermost kickoff share its state, sequence and last event. They are in a context variable, so that
+every copy of the context (asyncio tasks, threads that were given one) uses the same counter, and concurrent kickoffs do
+not see each other. The open events are a stack of (event id, type) in another context variable: every context has its
+own, and threads that were given a copy continue from there.
 """
 
 import contextlib
@@ -41,8 +41,7 @@ __all__ = [
 
 
 class RuntimeStateLike(Protocol):
-    """What the bus needs of a state. ``lock`` is reentrant; ``register`` takes an entity once, however often it is
-    called."""
+    """The interface of a state for the bus. ``lock`` is reentrant; ``register`` adds an entity once."""
 
     @property
     def root(self) -> list[Any]:
@@ -50,18 +49,18 @@ class RuntimeStateLike(Protocol):
 
     @property
     def event_record(self) -> EventRecord:
-        """What happened."""
+        """The recorded events."""
 
     @property
     def lock(self) -> Any:
         """Held while an event is prepared, recorded and tapped."""
 
     def register(self, entity: Any) -> None:
-        """Know a crew, flow or agent."""
+        """Add a crew, flow or agent."""
 
 
 class BareState:
-    """Entities and events, and nothing that can be stored: the state where none is installed."""
+    """Entities and events without a way to store them: the state if `runner.snapshots` is not installed."""
 
     def __init__(self) -> None:
         self.root: list[Any] = []
@@ -69,7 +68,7 @@ class BareState:
         self.lock = ForkSafeLock()
 
     def register(self, entity: Any) -> None:
-        """Know a crew, flow or agent."""
+        """Add a crew, flow or agent."""
         if not any(known is entity for known in self.root):
             self.root.append(entity)
 
@@ -83,7 +82,7 @@ _first_use = ForkSafeLock()
 
 
 class Kickoff:
-    """One outermost kickoff; outside of any, one that the context made for itself. ``like`` gives source and guard."""
+    """One outermost kickoff; outside any, the context's own. ``like`` provides source and guard."""
 
     __slots__ = (
         *("_lock", "_numbers", "guard", "issued", "last_event_id"),
@@ -105,24 +104,24 @@ class Kickoff:
 
     @property
     def lock(self) -> ForkSafeLock | waiting.TaskLock:
-        """Held while an event is prepared and numbered, for which the store is asked; there from the first event on."""
+        """Held while an event is prepared and numbered, which may call the store; created for the first event."""
         if self._lock is None:
             with _first_use:
                 self._lock = self._lock or (waiting.TaskLock() if waiting.shared else ForkSafeLock())
         return self._lock
 
     def count_from(self, start: int) -> None:
-        """Continue after ``start``."""
+        """Continue numbering after ``start``."""
         self._numbers = itertools.count(start + 1)
         self.issued = start
 
     def next(self) -> int:
-        """The next number of the own counter."""
+        """Return the next number of its own counter."""
         self.issued = next(self._numbers)
         return self.issued
 
     def number(self, event: BaseEvent) -> int:
-        """The event's number: from the source, if one is in use."""
+        """Return the event's number: from the source, if there is one."""
         if self.source is None:
             return self.next()
         self.issued = self.source(event)
@@ -134,7 +133,7 @@ depth: ContextVar[int] = ContextVar("runner_kickoff_depth", default=0)
 
 
 def current() -> Kickoff:
-    """The kickoff this context is in."""
+    """Return this context's kickoff, and create it if there is none."""
     kickoff = _current.get()
     if kickoff is None:
         kickoff = Kickoff()
@@ -143,20 +142,20 @@ def current() -> Kickoff:
 
 
 def peek() -> Kickoff | None:
-    """`current`, without making one."""
+    """Return this context's kickoff; None if there is none."""
     return _current.get()
 
 
 def enter(kickoff: Kickoff | None) -> None:
-    """This context, and what is copied from it from now on, is in ``kickoff``."""
+    """Make ``kickoff`` that of this context and of later copies of it."""
     _current.set(kickoff)
 
 
 def use_sequence(source: Source, *, guard: Guard | None = None, records: bool = True) -> None:
     """From now on, events of this context and its copies get their numbers from ``source``.
 
-    It is called with the event, relatives filled in, under the kickoff's lock; it may set ``event_id``. Each event is
-    emitted inside of ``guard()``, and recorded here only with ``records``.
+    It is called with the event, its relatives set, under the kickoff's lock; it may set ``event_id``. Each event is
+    emitted inside ``guard()``, and recorded here only with ``records``.
     """
     before = peek()
     kickoff = Kickoff(before.state, before.issued, before) if before is not None else Kickoff()
@@ -169,8 +168,9 @@ def use_sequence(source: Source, *, guard: Guard | None = None, records: bool = 
 
 
 def begin(source: Source, guard: Guard, stack: Stack, last_event_id: str | None) -> None:
-    """In the context of a task on the fleet: its events get their numbers from ``source``, inside of ``guard()``, and
-    are not recorded here. They stand in the innermost event of ``stack``, and follow the one of ``last_event_id``."""
+    """Start a task on the fleet in this context: events get their numbers from ``source``, inside ``guard()``, and are
+    not recorded here. The first has the innermost event of ``stack`` as parent, and follows ``last_event_id``.
+    """
     kickoff = Kickoff()
     kickoff.source, kickoff.guard, kickoff.records, kickoff.last_event_id = source, guard, False, last_event_id
     _current.set(kickoff)
@@ -178,22 +178,22 @@ def begin(source: Source, guard: Guard, stack: Stack, last_event_id: str | None)
 
 
 def get_next_emission_sequence() -> int:
-    """Take the next number of this context's kickoff."""
+    """Take and return the next number of this context's kickoff."""
     return current().next()
 
 
 def get_emission_sequence() -> int:
-    """The number given last."""
+    """Return the latest number."""
     return current().issued
 
 
 def reset_emission_counter() -> None:
-    """Begin at 1 again."""
+    """Start again at 1."""
     set_emission_counter(0)
 
 
 def set_emission_counter(start: int) -> None:
-    """Continue after ``start``, in this context and those copied from it later."""
+    """Continue after ``start``, in this context and in later copies of it."""
     before = current()
     kickoff = Kickoff(before.state, start, before)
     kickoff.records = before.records
@@ -203,17 +203,17 @@ def set_emission_counter(start: int) -> None:
 
 
 def get_last_event_id() -> str | None:
-    """The id of the event emitted last in this kickoff."""
+    """Return the id of the latest event of this kickoff."""
     return current().last_event_id
 
 
 def set_last_event_id(event_id: str) -> None:
-    """The next event follows this one."""
+    """Make the next event follow this one."""
     current().last_event_id = event_id
 
 
 def reset_last_event_id() -> None:
-    """The next event follows none."""
+    """Make the next event follow none."""
     current().last_event_id = None
 
 
@@ -222,40 +222,40 @@ _triggering_event_id: ContextVar[str | None] = ContextVar("runner_triggering_eve
 
 
 def get_current_parent_id() -> str | None:
-    """The id of the innermost open event."""
+    """Return the id of the innermost open event."""
     stack = _event_id_stack.get()
     return stack[-1][0] if stack else None
 
 
 def get_enclosing_parent_id() -> str | None:
-    """The id of the open event around the innermost one."""
+    """Return the id of the open event around the innermost one."""
     stack = _event_id_stack.get()
     return stack[-2][0] if len(stack) > 1 else None
 
 
 def event_stack() -> Stack:
-    """All that is open, the outermost first."""
+    """Return all open events, the outermost first: pairs of id and type."""
     return _event_id_stack.get()
 
 
 def restore_event_scope(stack: Stack) -> None:
-    """Make this all that is open in this context."""
+    """Replace the open events of this context."""
     _event_id_stack.set(tuple([(event_id, kind) for event_id, kind in stack]))
 
 
 def get_triggering_event_id() -> str | None:
-    """The id of the event that caused what runs now."""
+    """Return the id of the event that caused the current code to run."""
     return _triggering_event_id.get()
 
 
 def set_triggering_event_id(event_id: str | None) -> None:
-    """What runs from here on was caused by this event."""
+    """Set the event that caused what runs from here on."""
     _triggering_event_id.set(event_id)
 
 
 @contextlib.contextmanager
 def triggered_by_scope(event_id: str) -> Iterator[None]:
-    """What is emitted in this context was caused by this event."""
+    """Context in which emitted events were caused by this event."""
     before = _triggering_event_id.get()
     _triggering_event_id.set(event_id)
     try:

@@ -9,7 +9,7 @@ __all__ = ["BaseEventListener"]
 
 
 class BaseEventListener(ABC):
-    """Handlers in a class: what ``setup_listeners`` registers is called from when an instance is made."""
+    """A class of event handlers: creating an instance calls ``setup_listeners``, which registers them."""
 
     verbose: bool = False
 

@@ -11,7 +11,7 @@ __all__ = ["event_class", "load_event"]
 
 
 def load_event(data: BaseEvent | Mapping[str, Any]) -> BaseEvent:
-    """The event that ``data`` was stored from, as its own class; as a `BaseEvent` where that is unknown or differs."""
+    """Return a stored event as its own class; as a `BaseEvent` if the class is unknown or does not fit."""
     if isinstance(data, BaseEvent):
         return data
     known = event_class(str(data.get("type", "")))
@@ -24,7 +24,7 @@ def load_event(data: BaseEvent | Mapping[str, Any]) -> BaseEvent:
 
 
 def event_class(kind: str) -> type[BaseEvent] | None:
-    """The class of a type, if it has one."""
+    """Return the class of a type; None if there is none."""
     if kind not in classes:
         # The classes are filed when they are imported.
         from runner.events import call_events, flow_events, system_events, work_events  # noqa: F401 - each files its classes

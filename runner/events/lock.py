@@ -1,4 +1,4 @@
-"""A lock that is always open in a forked child."""
+"""A lock that is released in a forked child."""
 
 import os
 import threading
@@ -12,9 +12,9 @@ _guard = threading.Lock()
 
 
 class ForkSafeLock:
-    """A reentrant lock. In a forked child, what another thread of the parent held is free again.
+    """A reentrant lock. In a forked child it is free, even if another thread of the parent held it.
 
-    What the lock protects must bear that: the child may see it half changed.
+    So the child may see the protected data half changed, and must tolerate that.
     """
 
     def __init__(self) -> None:
@@ -30,11 +30,11 @@ class ForkSafeLock:
         return lock
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take it, as `threading.RLock.acquire` does."""
+        """Acquire it, as `threading.RLock.acquire` does."""
         return bool(self._current().acquire(blocking, timeout))
 
     def release(self) -> None:
-        """Let it go once."""
+        """Release it once."""
         try:
             self._current().release()
         except RuntimeError:

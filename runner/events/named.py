@@ -36,9 +36,11 @@ _RENAMED = {"knowledgeretrieval": "knowledgesearchquery"}
 
 @functools.cache
 def named_event(name: str) -> type[BaseEvent] | None:
-    """The class of that name: ``MemoryQueryStartedEvent`` is of the type ``memory_query_started``; None if none is.
+    """Return the class of that name: ``MemoryQueryStartedEvent`` has the type ``memory_query_started``; None if
+    unknown.
 
-    ``MemoryBaseEvent`` is what all of memory have in common."""
+    ``MemoryBaseEvent`` is the common base of the events of memory.
+    """
     if name in _GROUPS:
         return _group(name)
     types = {kind.replace("_", ""): kind for kind in (*get_args(CheckpointEventType), *_OTHERS) if kind.islower()}

@@ -1,4 +1,4 @@
-"""The record: what happened, as nodes with typed edges between them."""
+"""The record of events: nodes with typed edges between them."""
 
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -40,17 +40,17 @@ class EventNode(BaseModel):
     _stored_event: dict[str, Any] | None = PrivateAttr(default=None)
 
     def add_edge(self, edge_type: EdgeType, target_id: str) -> None:
-        """Have an edge to another node, once."""
+        """Add an edge to another node, once."""
         known = self.edges.setdefault(edge_type, [])
         if target_id not in known[-1:]:
             known.append(target_id)
 
     def neighbors(self, edge_type: EdgeType) -> list[str]:
-        """The ids at the other ends of the edges of this kind."""
+        """Return the ids at the other ends of the edges of this type."""
         return self.edges.get(edge_type, [])
 
     def stored_event(self) -> dict[str, Any]:
-        """The event as JSON-able data. It does not change, so it is rendered once, not at each checkpoint."""
+        """Return the event as JSON-able data. It does not change, so it is rendered once, not for each checkpoint."""
         if self._stored_event is None:
             self._stored_event = self.event.stored()
         return self._stored_event
@@ -61,10 +61,10 @@ class EventNode(BaseModel):
 
 
 class EventRecord(BaseModel):
-    """Events and how they belong together.
+    """Events and their relations.
 
-    Safe to add to, walk and dump from several threads. Over ``max_nodes`` the oldest node goes, but never one that
-    starts something that has not ended: a resume needs it.
+    Safe to use from several threads. Beyond ``max_nodes`` the oldest node is removed, but never a start that has not
+    ended, because a resume needs it.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -75,7 +75,9 @@ class EventRecord(BaseModel):
     _lock: ForkSafeLock = PrivateAttr(default_factory=ForkSafeLock)
 
     def compact(self) -> dict[str, Any]:
-        """As a checkpoint holds it: the events alone, for they name their relatives. `load` draws the edges again."""
+        """Return the form for a checkpoint: only the events, since they name their relatives. `load` rebuilds the
+        edges.
+        """
         with self._lock:
             return {"nodes": {event_id: {"event": node.stored_event()} for event_id, node in self.nodes.items()}}
 
@@ -91,7 +93,7 @@ class EventRecord(BaseModel):
         return record
 
     def add(self, event: BaseEvent) -> EventNode:
-        """Keep an event, without its payload, and connect it with its relatives that are kept."""
+        """Add an event, without its payload, and connect it with its recorded relatives."""
         with self._lock:
             node = EventNode.model_construct(event=event.slim(), edges={})
             self.nodes[event.event_id] = node
@@ -105,12 +107,12 @@ class EventRecord(BaseModel):
             return node
 
     def get(self, event_id: str) -> EventNode | None:
-        """The node of an event."""
+        """Return the node of an event."""
         with self._lock:
             return self.nodes.get(event_id)
 
     def descendants(self, event_id: str) -> list[EventNode]:
-        """All nodes below one, level by level, without itself."""
+        """Return all nodes below one, level by level, without itself."""
         with self._lock:
             found: dict[str, EventNode] = {}
             waiting = deque([event_id])
@@ -123,22 +125,22 @@ class EventRecord(BaseModel):
             return list(found.values())
 
     def roots(self) -> list[EventNode]:
-        """The nodes without a parent that is kept."""
+        """Return the nodes without a recorded parent."""
         with self._lock:
             return [node for node in self.nodes.values() if not node.neighbors("parent")]
 
     def all_nodes(self) -> list[EventNode]:
-        """Every node, in the order in which they came."""
+        """Return all nodes, in the order in which they were added."""
         with self._lock:
             return list(self.nodes.values())
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all nodes."""
         with self._lock:
             self.nodes.clear()
 
     def open_start(self, event_type: str, task_id: str) -> str | None:
-        """The id of the latest event of this type of a task, by emission sequence; None if that one has ended."""
+        """Return the id of a task's latest event of this type, by emission sequence; None if that one has ended."""
 
         def number(node: EventNode) -> int:
             return node.event.emission_sequence or 0
@@ -151,7 +153,7 @@ class EventRecord(BaseModel):
             return latest.event.event_id
 
     def latest_open(self, event_type: str, task_id: str) -> str | None:
-        """The id of the latest event of this type of a task that has not ended; None if all have."""
+        """Return the id of a task's latest event of this type that has not ended; None if all have."""
         with self._lock:
             starts = [n for n in self.nodes.values() if n.event.type == event_type and n.event.task_id == task_id]
             found = [n for n in starts if not n.neighbors("completed_by")]
@@ -159,7 +161,7 @@ class EventRecord(BaseModel):
             return latest.event.event_id if latest is not None else None
 
     def last_sequence(self) -> int:
-        """The highest number that an event of this record has."""
+        """Return the highest sequence number in the record."""
         with self._lock:
             return max((node.event.emission_sequence or 0 for node in self.nodes.values()), default=0)
 

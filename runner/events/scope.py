@@ -1,6 +1,6 @@
-"""The scope: events that open and close it, and the parent and cause that each event gets from it.
+"""The scope: open events, from which each event gets its parent and its cause.
 
-An event that starts something is pushed on its context's stack (`kickoff`), the one that ends it pops it.
+An event that starts something is pushed on its context's stack (`kickoff`); the event that ends it pops it.
 """
 
 import logging
@@ -56,7 +56,7 @@ logger = logging.getLogger("runner.events")
 
 
 class MismatchBehavior(Enum):
-    """What to do about an end that has no start."""
+    """What to do about an end without a start."""
 
     WARN = "warn"
     RAISE = "raise"
@@ -65,7 +65,7 @@ class MismatchBehavior(Enum):
 
 @dataclass
 class EventContextConfig:
-    """How strict the scope is. ``max_stack_depth`` of 0 is no limit."""
+    """How strict the scope is. ``max_stack_depth=0`` means no limit."""
 
     max_stack_depth: int = 100
     mismatch_behavior: MismatchBehavior = MismatchBehavior.WARN
@@ -73,15 +73,15 @@ class EventContextConfig:
 
 
 class StackDepthExceededError(Exception):
-    """Scopes are nested deeper than allowed: most likely something that started never ends."""
+    """Scopes are nested deeper than allowed: most likely, something that started never ends."""
 
 
 class EventPairingError(Exception):
-    """An event ends what is not open."""
+    """An event ends something that is not open."""
 
 
 class EmptyStackError(Exception):
-    """An event ends something where nothing is open."""
+    """An event ends something while nothing is open."""
 
 
 _event_context_config: ContextVar[EventContextConfig | None] = ContextVar("runner_event_context_config", default=None)
@@ -89,7 +89,7 @@ _default_config = EventContextConfig()
 
 
 def set_event_context_config(config: EventContextConfig | None) -> None:
-    """How strict the scope is from here on, in this context; None for the defaults."""
+    """Set the strictness of the scope for this context; None for the defaults."""
     _event_context_config.set(config)
 
 
@@ -109,7 +109,7 @@ def push_event_scope(event_id: str, event_type: str = "") -> None:
 
 
 def pop_event_scope() -> tuple[str, str] | None:
-    """Close the innermost scope and return it; None where nothing is open."""
+    """Close the innermost scope and return it; None if nothing is open."""
     stack = _event_id_stack.get()
     if not stack:
         return None
@@ -119,7 +119,7 @@ def pop_event_scope() -> tuple[str, str] | None:
 
 @contextmanager
 def event_scope(event_id: str, event_type: str = "") -> Iterator[None]:
-    """Have an event open, once, while in this context."""
+    """Context in which an event is open."""
     before = _event_id_stack.get()
     if not any(known == event_id for known, _ in before):
         push_event_scope(event_id, event_type)
@@ -130,7 +130,7 @@ def event_scope(event_id: str, event_type: str = "") -> Iterator[None]:
 
 
 def handle_empty_pop(event_type_name: str) -> None:
-    """An end came, and nothing is open: warn, or raise `EmptyStackError`."""
+    """Handle an end while nothing is open: warn, or raise `EmptyStackError`."""
     _complain(
         _config().empty_pop_behavior,
         EmptyStackError(f"{event_type_name} ends something, but nothing is open: its start was never emitted here"),
@@ -138,7 +138,7 @@ def handle_empty_pop(event_type_name: str) -> None:
 
 
 def handle_mismatch(event_type_name: str, popped_type: str, expected_start: str) -> None:
-    """An end came that does not belong to the innermost scope: warn, or raise `EventPairingError`."""
+    """Handle an end that does not match the innermost scope: warn, or raise `EventPairingError`."""
     _complain(
         _config().mismatch_behavior,
         EventPairingError(f"{event_type_name} arrived while {popped_type} is open; it ends {expected_start}"),
@@ -153,10 +153,10 @@ def _complain(behavior: MismatchBehavior, error: Exception) -> None:
 
 
 def place(event: BaseEvent) -> Stack:
-    """Give an event its ``parent_event_id`` and its start, and return the stack as it is after it, not yet set.
+    """Set an event's ``parent_event_id`` and start, and return the stack after the event, without applying it.
 
-    An end closes the innermost scope that it belongs to, and all that was left open inside of that; one that belongs
-    to none closes nothing.
+    An end closes the innermost scope that it matches, and everything left open inside it; an end without a match closes
+    nothing.
     """
     stack = _event_id_stack.get()
     expected = VALID_EVENT_PAIRS.get(event.type)
@@ -178,7 +178,7 @@ def place(event: BaseEvent) -> Stack:
 
 
 def settle(event: BaseEvent, stack: Stack) -> None:
-    """Make ``stack``, which `place` gave, the present one, with the event on top if it starts something."""
+    """Apply ``stack``, which `place` returned, with the event on top if it starts something."""
     if event.type in SCOPE_STARTING_EVENTS:
         push_event_scope(event.event_id, event.type)
     else:
@@ -186,7 +186,7 @@ def settle(event: BaseEvent, stack: Stack) -> None:
 
 
 def refuse_depth(event: BaseEvent) -> None:
-    """Raise `StackDepthExceededError` before an event is numbered, if it could not be pushed."""
+    """Raise `StackDepthExceededError` before an event that cannot be pushed is numbered."""
     before = _event_id_stack.get()
     if event.type in SCOPE_STARTING_EVENTS:
         push_event_scope(event.event_id, event.type)
@@ -194,10 +194,10 @@ def refuse_depth(event: BaseEvent) -> None:
 
 
 def resume_task_scope(task_id: str) -> bool:
-    """Open the scope of a task that was started and not ended before: its end pairs with that start.
+    """Reopen the scope of a task that was started earlier and has not ended, so that its end pairs with that start.
 
-    The latest recorded ``task_started`` of the task counts. False if there is none, or if it ended: the task then
-    starts over.
+    Uses the latest recorded ``task_started`` of the task. Returns False if there is none, or if it has ended: the task
+    then starts over.
     """
     return resume_event_scope("task_started", task_id)
 
@@ -215,7 +215,7 @@ def resume_event_scope(event_type: str, task_id: str) -> bool:
 
 
 def capture_scope() -> dict[str, Any]:
-    """This context's scope as JSON-able data, to continue with it elsewhere."""
+    """Return this context's scope as JSON-able data, to continue with it elsewhere."""
     known = kickoff.peek()
     return {
         "stack": [list(entry) for entry in _event_id_stack.get()],
@@ -228,7 +228,7 @@ def capture_scope() -> dict[str, Any]:
 def apply_scope(captured: Mapping[str, Any]) -> None:
     """Continue in this context with a scope that was captured elsewhere.
 
-    Numbers continue after the captured one; where several contexts do so, `use_sequence` keeps them apart.
+    Numbers continue after the captured one; if several contexts do so, `use_sequence` keeps their numbers apart.
     """
     restore_event_scope(tuple((str(event_id), str(kind)) for event_id, kind in captured.get("stack") or ()))
     _triggering_event_id.set(captured.get("triggering_event_id"))

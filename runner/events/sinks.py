@@ -1,6 +1,6 @@
 """Sinks receive the events of one context and its copies, in the emitting thread and in order: see `runner.streaming`.
 
-One is no handler: it is not asked for by type, and receives nothing that happens beside its context.
+Unlike a handler, a sink gets events of all types, and none from other contexts.
 """
 
 import logging
@@ -20,12 +20,12 @@ sinks = _sinks.get  #: those of this context, the outermost first
 
 
 def receiving(sink: Sink) -> ContextValue[tuple[Sink, ...]]:
-    """In this context, and in copies that are made of it, ``sink`` receives each event."""
+    """In this context and its copies, ``sink`` receives each event."""
     return ContextValue(_sinks, (*_sinks.get(), sink))
 
 
 def publish(event: BaseEvent, to: tuple[Sink, ...]) -> None:
-    """Give an event to sinks. What one raises is logged."""
+    """Pass an event to sinks. Exceptions are logged."""
     for sink in to:
         try:
             sink(event)
@@ -34,7 +34,7 @@ def publish(event: BaseEvent, to: tuple[Sink, ...]) -> None:
 
 
 def republish(event: BaseEvent) -> None:
-    """Give the sinks of this context an event that handlers received before, when it first happened."""
+    """Pass this context's sinks an event that handlers received when it first happened."""
     if to := _sinks.get():
         event.emission_sequence = kickoff.current().issued
         publish(event, to)

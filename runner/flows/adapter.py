@@ -1,4 +1,4 @@
-"""Flows on the fleet: each execution of a method is a task, and what it triggers is there when it is committed."""
+"""Flows on the fleet: each execution of a method is a task, and its commit adds the tasks that it triggers."""
 
 import copy
 import json
@@ -68,14 +68,14 @@ class FlowAdapter(GrowingAdapter):
     name = "flow"
 
     def accepts(self, thing: object) -> bool:
-        """Flows that have methods."""
+        """Whether it is a flow with methods."""
         owner = thing if isinstance(thing, type) else type(thing)
         return issubclass(owner, Flow) and any(
             hasattr(value, MARK) for base in owner.__mro__ for value in vars(base).values()
         )
 
     def plan(self, crew: Any, name: str) -> Plan:  # noqa: ARG002 - the port's name
-        """The entry points, and the definition by which the plan grows. Raises `BadCrew`."""
+        """Return the entry points, and the definition by which the plan grows. Raises `BadCrew`."""
         definition = self._definition(crew)
         if not definition.starts:
             raise BadCrew(f"flow {definition.name} has no method with @start(): it has nothing to start with")
@@ -90,11 +90,11 @@ class FlowAdapter(GrowingAdapter):
         return config.model_copy(update={"on_events": [self.trigger(event) for event in config.on_events]})
 
     def trigger(self, event_type: str) -> str:
-        """What is of a method here is of a task there."""
+        """Convert an event of methods to one of tasks."""
         return _TRIGGERS.get(event_type, event_type)
 
     def initial_state(self, crew: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The state that a run begins with. Raises `BadInput`."""
+        """Return the initial state of a run. Raises `BadInput`."""
         flow = self._made(crew)
         if "id" in inputs and self._keeps(flow):
             raise BadInput(
@@ -108,11 +108,11 @@ class FlowAdapter(GrowingAdapter):
             raise BadInput(str(error)) from None
 
     def perform(self, crew: Any, work: Work) -> str:  # noqa: ARG002 - the port's name
-        """Not here: a flow's plan grows."""
+        """Not used: `expand` performs the tasks of a dynamic plan."""
         raise TaskError(f"{work.key!r} is a method of a flow: it runs in `grow`")
 
     def expand(self, crew: Any, work: Work) -> Expand:
-        """Do one method, on the state as it stands. What it gives says how the branch grows."""
+        """Run one method on the current state. The result says how the plan grows."""
         assert work.line is not None
         flow, shared = self._made(crew), work.line.shared()
         position = _position(flow, work, shared)
@@ -124,7 +124,7 @@ class FlowAdapter(GrowingAdapter):
         return self._done(flow, _execution(flow, work, call, models), work, position)
 
     def _done(self, flow: Flow[Any], execution: Execution, work: Work, position: FlowPosition) -> Expand:
-        """The method at work, and then what it changed."""
+        """Run the method and return its changes."""
         models = self._models(flow)
         outcome = self._perform(flow, execution, work)
         base = typed.aligned(position.state, typed.dump(execution.base, _refuse, models))
@@ -135,7 +135,7 @@ class FlowAdapter(GrowingAdapter):
         return Growing(flow, work, outcome, position.machine.finished, base, new, patch, record)
 
     def format_event(self, crew: Any, key: str, event: BaseEvent) -> BaseEvent:
-        """Events of tasks are events of methods, those of crews events of flows."""
+        """Convert events of tasks to those of methods, and events of crews to those of flows."""
         kind = _WORDS.get(event.type)
         if kind is None:
             return event
@@ -148,12 +148,12 @@ class FlowAdapter(GrowingAdapter):
         return found
 
     def retry(self, crew: Any, key: str) -> tuple[int, float]:
-        """As the method's decorator says."""
+        """Return the retry options of the method's decorator."""
         method = self._definition(crew).methods.get(method_of(key))
         return (method.max_retries, method.retry_delay) if method else (0, 1.0)
 
     def models(self, crew: Any) -> dict[str, type[BaseModel]]:
-        """What methods are annotated to return."""
+        """Return the models in the methods' return annotations."""
         flow = self._made(crew)
         found = ((name, values.returned(flow.typed_by(name))) for name in self._definition(crew).methods)
         return {name: one for name, one in found if isinstance(one, type) and issubclass(one, BaseModel)}
@@ -161,7 +161,7 @@ class FlowAdapter(GrowingAdapter):
     # -- what another kind of flows does otherwise
 
     def _made(self, crew: Any) -> Flow[Any]:
-        """A flow of its own for one task."""
+        """Create a flow object for one task."""
         return _made(crew)
 
     def _definition(self, crew: Any) -> FlowDefinition:
@@ -173,7 +173,7 @@ class FlowAdapter(GrowingAdapter):
         return persistence_of(flow) is not None
 
     def _models(self, flow: Flow[Any]) -> Models:  # noqa: ARG002 - for others
-        """The models that come back as themselves, though nothing says their type."""
+        """The models that keep their type, although no annotation names it."""
         return Models()
 
     def _perform(self, flow: Flow[Any], execution: Execution, work: Work) -> Outcome:  # noqa: ARG002 - for others
@@ -185,7 +185,7 @@ FLOW = FlowAdapter()
 
 @dataclass(frozen=True)
 class Growing:
-    """A method that is done: what it changed, to be put into the state as that stands when it is stored."""
+    """The changes of a finished method, merged into the state that is current when they are stored."""
 
     flow: Flow[Any]
     work: Work
@@ -197,7 +197,7 @@ class Growing:
     record: dict[str, Any]
 
     def __call__(self, shared: Shared) -> Expansion:
-        """Merge, and move the machine on."""
+        """Merge the changes, and advance the machine."""
         there = _position(self.flow, self.work, shared)
         # Fields that the code has and the stored state has not, as after a change of the code, are not a change.
         there.state, paths = apply_all(self.patch, {**self.new, **there.state}, self.base)
@@ -222,7 +222,7 @@ class Growing:
 
 
 def _made(crew: Any) -> Flow[Any]:
-    """A flow of its own for one task: nothing of one method's ``self`` is left for the next."""
+    """Create a flow object for one task, so that no attribute of one method's ``self`` reaches the next."""
     with created_quietly():
         if isinstance(crew, type):
             try:
@@ -243,7 +243,7 @@ def _made(crew: Any) -> Flow[Any]:
 
 
 def _position(flow: Flow[Any], work: Work, shared: Shared) -> FlowPosition:
-    """Where the flow stands; on a branch where that is not stored yet, after what was committed before it."""
+    """The flow's position; if a new branch has not stored it yet, computed from the commits before the branch."""
     definition, limit = flow.flow_definition(), flow.max_method_calls
     if shared.version:
         return FlowPosition.from_fields(definition, shared.fields, limit)
@@ -259,7 +259,7 @@ def _execution(flow: Flow[Any], work: Work, call: Call, models: Models) -> Execu
 
 
 def _argument(flow: Flow[Any], work: Work, call: Call, models: Models) -> Any:
-    """The output that triggered the call, typed by the method that gave it."""
+    """The output that triggered the call, typed by the method that returned it."""
     if not call.by:
         return states.MISSING
     assert work.line is not None

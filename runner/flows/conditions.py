@@ -11,28 +11,28 @@ _BY_WORD: dict[Any, Literal["and", "or"]] = {"AND": "and", "OR": "or", "and": "a
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A tree of names. Method names and router labels are one namespace: both are just names that are received."""
+    """A tree of names. Method names and router labels share one namespace."""
 
     kind: Literal["and", "or"]
     parts: "tuple[str | Condition, ...]"
 
     @property
     def names(self) -> frozenset[str]:
-        """Every name in it."""
+        """All names in it."""
         return frozenset().union(*({part} if isinstance(part, str) else part.names for part in self.parts))
 
     @property
     def has_alternatives(self) -> bool:
-        """Whether more than one thing may fulfil it, so that it must take care to fire once."""
+        """Whether more than one event can meet it, so that it must be kept from firing twice."""
         return self.kind == "or" and len(self.parts) > 1
 
     def is_met(self, received: Set[str]) -> bool:
-        """Whether the names received fulfil it."""
+        """Whether the received names meet it."""
         found = (part in received if isinstance(part, str) else part.is_met(received) for part in self.parts)
         return all(found) if self.kind == "and" else any(found)
 
     def to_data(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return it as JSON."""
         return {self.kind: [part if isinstance(part, str) else part.to_data() for part in self.parts]}
 
     @classmethod
@@ -46,17 +46,17 @@ class Condition:
 
 
 def or_(*triggers: Any) -> Condition:
-    """Fulfilled when any of the triggers is: methods, names, labels or other conditions."""
+    """A condition that is met by any of the triggers: methods, names, labels or other conditions."""
     return _condition("or", triggers)
 
 
 def and_(*triggers: Any) -> Condition:
-    """Fulfilled when all of the triggers are."""
+    """A condition that is met once all of the triggers have occurred."""
     return _condition("and", triggers)
 
 
 def condition(trigger: Any) -> Condition:
-    """Whatever stands in ``@listen(...)``, as a condition. Raises `BadFlow`."""
+    """Convert the argument of ``@listen(...)`` to a condition. Raises `BadFlow`."""
     part = _part(trigger)
     return part if isinstance(part, Condition) else Condition("or", (part,))
 

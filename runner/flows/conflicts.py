@@ -7,13 +7,13 @@ Changed = tuple[str, Collection[str]]
 
 
 def others(path: str, since: Iterable[Changed]) -> list[str]:
-    """The methods that changed what a path is in, of those that were done ``since`` a method began."""
+    """Return the methods that changed the field of a path among those that finished ``since`` a method began."""
     found = [method for method, names in since if any(path == name or path.startswith(f"{name}.") for name in names)]
     return list(dict.fromkeys(found))
 
 
 def format_conflict(paths: Sequence[str], method: str, since: Sequence[Changed]) -> str:
-    """Which fields, who changed them beside ``method``, and whose value stands: that of ``method``, the later one."""
+    """Describe a conflict: the fields, the other methods, and that the value of ``method``, the later one, wins."""
     by: dict[str, list[str]] = {}
     for path in paths:
         by.setdefault(" and ".join(others(path, since)) or "another method", []).append(path)

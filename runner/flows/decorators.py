@@ -17,10 +17,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 def start(
     condition: Any = None, *, max_retries: int = 0, retry_delay: float = 1.0, timeout: float | None = None
 ) -> Callable[[F], F]:
-    """An entry point: it runs at kickoff, or, with a condition, each time that is fulfilled.
+    """Mark an entry point: it runs at kickoff or, with a condition, each time the condition is met.
 
-    ``max_retries`` attempts may follow one that raised, ``retry_delay`` seconds later and then ever later; ``timeout``
-    is in seconds.
+    Args:
+        max_retries: how many attempts may follow one that raised.
+        retry_delay: seconds before the first of them; it grows with each.
+        timeout: seconds for one attempt.
     """
     when = {} if condition is None else {"when": as_condition(condition)}
     return _marking(start=True, **when, **_care(max_retries, retry_delay, timeout))
@@ -29,9 +31,9 @@ def start(
 def listen(
     condition: Any, *, max_retries: int = 0, retry_delay: float = 1.0, timeout: float | None = None
 ) -> Callable[[F], F]:
-    """Run the method when what it listens to has happened: a method is done, or a router returned that label.
+    """Run the method when its condition is met: a method is done, or a router returned that label.
 
-    A method that takes an argument gets the output of what triggered it. See `start` for the other options.
+    A method with a parameter gets the output of what triggered it. See `start` for the other options.
     """
     return _marking(when=as_condition(condition), **_care(max_retries, retry_delay, timeout))
 
@@ -44,9 +46,9 @@ def router(
     retry_delay: float = 1.0,
     timeout: float | None = None,
 ) -> Callable[[F], F]:
-    """A method whose result is a label that others listen to. Without a condition, stack it under ``@start()``.
+    """Mark a method whose result is a label that others listen to. Without a condition, stack it under ``@start()``.
 
-    ``emit`` declares the labels; left out, they are those of a ``Literal`` or ``Enum`` return annotation.
+    ``emit`` declares the labels. Default: those of a ``Literal`` or ``Enum`` return annotation.
     """
     care = _care(max_retries, retry_delay, timeout)
 
@@ -72,15 +74,17 @@ def human_feedback(
 ) -> Callable[[F], F]:
     """Ask a person about the method's output before the flow continues.
 
-    With ``emit`` the answer becomes one of those labels: by its own words, or by what ``llm``, a model or its name,
-    makes of them; an empty answer is ``default_outcome``, or the first. ``provider.request_feedback(context, flow)``
-    asks the person some other way than the terminal; raising `HumanFeedbackPending` there, the flow waits, and
-    ``resume`` continues it.
-
-    With ``learn``, what an answer teaches is remembered in the flow's memory (``flow.memory``), as ``llm`` words it, by
-    default the environment's model; what was learnt before is applied to the output before it is shown, at most
-    ``learn_limit`` lessons. ``learn_source`` keeps the lessons of one kind apart. Where that fails, the flow continues
-    without, unless ``learn_strict``.
+    Args:
+        emit: labels; the answer becomes one of them: the one that it names, else the one that ``llm`` chooses. An empty
+            answer is ``default_outcome``, else the first label.
+        llm: a model or its name.
+        provider: asks the person instead of the terminal, by ``provider.request_feedback(context, flow)``. If that
+            raises `HumanFeedbackPending`, the flow waits, and ``resume`` continues it.
+        learn: whether the lessons of an answer, as ``llm`` (default: the environment's model) words them, are
+            remembered in ``flow.memory``, and applied to later outputs before they are shown.
+        learn_source: keeps the lessons of one kind apart.
+        learn_limit: how many lessons are applied at most.
+        learn_strict: whether a failure of the learning fails the method; by default the flow continues without.
     """
     if default_outcome is not None and not emit:
         raise ValueError("default_outcome requires emit to be specified.")
@@ -97,7 +101,7 @@ def human_feedback(
 
 
 def _care(max_retries: int, retry_delay: float, timeout: float | None) -> dict[str, Any]:
-    """What was said about failures; what was left out does not undo what another decorator said."""
+    """The options for failures that were given; others do not override those of another decorator."""
     if max_retries < 0 or retry_delay < 0 or (timeout is not None and timeout <= 0):
         raise BadFlow("max_retries and retry_delay must not be negative, and timeout must be more than 0 seconds")
     given = {"max_retries": (max_retries, 0), "retry_delay": (retry_delay, 1.0), "timeout": (timeout, None)}
@@ -114,7 +118,7 @@ def _marking(**changes: Any) -> Callable[[F], F]:
 
 
 def _labels(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The labels that a return annotation names."""
+    """The labels in a return annotation."""
     try:
         returned = typing.get_type_hints(inspect.unwrap(function)).get("return")
     except Exception:  # an annotation that does not resolve here names no labels

@@ -15,7 +15,7 @@ MARK = "__flow_method__"
 
 @dataclass(frozen=True, slots=True)
 class Learning:
-    """How a method learns of answers: of which source lessons are, how many are applied, and whether it may fail."""
+    """How a method learns from answers."""
 
     source: str = "hitl"
     limit: int | None = None
@@ -24,10 +24,7 @@ class Learning:
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """What ``@human_feedback`` says: the question, how an answer becomes a label, and what is learnt of it.
-
-    ``llm`` is a model or its name, which becomes one when it is asked.
-    """
+    """The options of ``@human_feedback``. ``llm`` is a model, or a name that becomes one when it is called."""
 
     message: str
     emit: tuple[str, ...] = ()
@@ -42,9 +39,12 @@ class Feedback:
 class Method:
     """One method of a flow.
 
-    ``start``: it is an entry point. ``when``: what it waits for; None for an entry point that runs at once. A
-    ``router``'s result is heard as a label; ``emit`` are the labels it declares. Delays and timeouts are seconds. One
-    that is an ``entry`` runs at once, and again for what it waits for.
+    Attributes:
+        start: whether it is an entry point.
+        when: its condition; None for an entry point that runs at once.
+        router: whether its result is a label.
+        emit: the labels that it declares.
+        entry: whether it runs at once, and again whenever its condition is met.
     """
 
     name: str
@@ -61,20 +61,20 @@ class Method:
 
 @dataclass(frozen=True)
 class FlowDefinition:
-    """The methods of a flow class, in the order in which they were written."""
+    """The methods of a flow class, in source order."""
 
     name: str
     methods: Mapping[str, Method]
 
     @cached_property
     def starts(self) -> tuple[Method, ...]:
-        """The entry points of a kickoff: those that wait for nothing; where all wait for something, all of them."""
+        """The entry points of a kickoff: those without a condition, or all of them if each has one."""
         entries = [method for method in self.methods.values() if method.start]
         return tuple(m for m in entries if m.when is None or m.entry) or tuple(entries)
 
     @cached_property
     def listeners(self) -> Mapping[str, tuple[Method, ...]]:
-        """For each name that may be heard, the methods that listen for it."""
+        """For each name, the methods that listen to it."""
         found: dict[str, list[Method]] = {}
         for method in self.methods.values():
             for name in sorted(method.when.names) if method.when else ():
@@ -82,9 +82,9 @@ class FlowDefinition:
         return {name: tuple(methods) for name, methods in found.items()}
 
     def to_data(self) -> dict[str, Any]:
-        """What decides which methods run, and of which labels people choose, as JSON.
+        """Return as JSON what decides which methods run and which labels people choose from.
 
-        What is code or care (models, retries) is not in it.
+        Code, models and retries are not included.
         """
         methods = []
         for method in self.methods.values():
@@ -118,9 +118,9 @@ class FlowDefinition:
 
 
 def define(flow_class: type) -> FlowDefinition:
-    """Read a flow class. A method of a base class counts, also where a subclass overrides it without a decorator.
+    """Read a flow class. Methods of base classes count, even if a subclass overrides them without a decorator.
 
-    Raises `BadFlow` on what can never run.
+    Raises `BadFlow` for a method that can never run.
     """
     methods: dict[str, Method] = {}
     for owner in reversed(flow_class.__mro__):

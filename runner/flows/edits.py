@@ -1,8 +1,8 @@
 """Edits of a method's output by a person, and the resulting record. Pure.
 
-What a person said of an output (``@human_feedback``) is part of its record. With labels to choose from, the choice is
-what is edited, as if they had said that; without, the output that they said it of. What else the code needs to get its
-value back (`runner.flows.values`, `runner.flows.typed`) stays, fitted to the edit.
+A person's answer to an output (``@human_feedback``) is part of its record. With labels, an edit replaces the chosen
+label; without, it replaces the output on which the person commented. The rest of the record, from which the code
+restores the value (`runner.flows.values`, `runner.flows.typed`), is adapted to the edit.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from runner.core.plan.branching import alike
 
 
 class Given(NamedTuple):
-    """What a method gave, as it is recorded: text, JSON if there is more to it, and the flow's part of the record."""
+    """A method's output as recorded: text, JSON if there is more to it, and the flow's part of the record."""
 
     raw: str
     json: Any
@@ -22,14 +22,14 @@ class Given(NamedTuple):
 
 
 def replaced(before: Given) -> tuple[str, bool]:
-    """What an edit stands in the place of, as text, and whether the edit has to be JSON, too."""
+    """Return the text that an edit replaces, and whether the edit has to be JSON."""
     value = before.part["signal"] if _is_chosen(before) else _value(before)
     raw, data = outputs.from_value(value)
     return raw, not isinstance(value, str | None) or data is not None
 
 
 def edited(task: str, before: Given, edit: Any, labels: Sequence[str] = ()) -> Given:
-    """The record with the edit in it. ``labels`` are those that a person chooses from. Raises `BadInput`."""
+    """Return the record with the edit in it. ``labels`` are those that a person chooses from. Raises `BadInput`."""
     if _is_chosen(before):
         return _chosen(task, before, edit, labels)
     was = _value(before)
@@ -57,7 +57,7 @@ def _is_chosen(before: Given) -> bool:
 
 
 def _value(before: Given) -> Any:
-    """What the method gave, as a person edits it: of what a crew or an agent gave, its text."""
+    """The value that a person edits: for the output of a crew or an agent, its text."""
     if "feedback" in before.part:
         return before.json["output"]
     if "kind" in before.part:
@@ -84,7 +84,7 @@ def _chosen(task: str, before: Given, edit: Any, labels: Sequence[str]) -> Given
 
 
 def _remade(data: Mapping[str, Any], value: Any) -> dict[str, Any]:
-    """What a crew, a task or an agent gave, with another text, or with other fields."""
+    """The output of a crew, a task or an agent, with another text or other fields."""
     if isinstance(value, dict):
         return {**data, **value}
     raw, parsed = outputs.from_value(value)

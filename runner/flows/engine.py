@@ -102,7 +102,7 @@ async def kickoff(flow: Flow[Any], inputs: Mapping[str, Any] | None, state_id: s
 
 
 async def resume(flow: Flow[Any], answer: str, method: str | None) -> Any:
-    """Answer a question that a flow waits for, and resume."""
+    """Answer the question of a waiting flow, and resume it."""
     waiting = [pending.context for pending in flow._asked.values() if method in (None, pending.context.method_name)]
     if not waiting or flow._machine is None:
         whose = f" of method {method!r}" if method else ""
@@ -127,9 +127,9 @@ async def resume(flow: Flow[Any], answer: str, method: str | None) -> Any:
 
 @contextlib.asynccontextmanager
 async def _kicked_off(flow: Flow[Any], given: Any) -> AsyncIterator[RuntimeState | None]:
-    """The state to run in. A flow object has one state of its own: it runs one kickoff at a time.
+    """The state to run in. A flow object has one state, so it runs one kickoff at a time.
 
-    When this is over, however it ended, every handler has received the events of it.
+    At the end, however the kickoff ended, all handlers have received its events.
     """
     with flow._lock:
         if flow._running:
@@ -144,7 +144,7 @@ async def _kicked_off(flow: Flow[Any], given: Any) -> AsyncIterator[RuntimeState
 
 
 class FlowMethods(local.LocalTasks):
-    """The methods of one kickoff."""
+    """The methods of one kickoff, as tasks of the engine."""
 
     def __init__(self, flow: Flow[Any], machine: Machine, state: RuntimeState | None) -> None:
         around = nest("flow", flow.flow_name, flow.given)
@@ -157,7 +157,7 @@ class FlowMethods(local.LocalTasks):
         self._open_starts: dict[str, list[str]] = {}
 
     async def perform_all(self) -> Any:
-        """Perform what is pending and all that follows from it, and tell how it ended."""
+        """Run everything that is pending and what it triggers, and emit how the flow ended."""
         flow, state = self.flow, self._state
         if state is not None:
             with state.lock:
@@ -190,7 +190,7 @@ class FlowMethods(local.LocalTasks):
         return result
 
     async def _perform(self, job: Job) -> list[Job]:
-        """One call, from its started event to the calls that it triggers."""
+        """Run one call, from its started event to the calls that it triggers."""
         call = self.machine.pending[job.task]
         caused_by = self.flow._finished_events.get(call.by)
         with triggered_by_scope(caused_by) if caused_by else contextlib.nullcontext():
@@ -203,20 +203,20 @@ class FlowMethods(local.LocalTasks):
                 return []
 
     def pause(self, seconds: float) -> None:
-        """Wait between attempts, and let the loop continue others."""
+        """Wait between attempts while the loop runs other calls."""
         awaited(asyncio.sleep(seconds))
 
     def in_thread(self, do: Callable[[], T]) -> T:
-        """What ``do`` gives, in a thread with a copy of this context."""
+        """Call ``do`` in a thread with a copy of this context, and return its result."""
         run = contextvars.copy_context().run
         return awaited(asyncio.get_running_loop().run_in_executor(self._pool, run, do))
 
     def steps(self, key: str) -> local.Steps:
-        """Where the steps of a call go."""
+        """Return the recorder for the steps of a call."""
         return local.Steps(self.flow._steps.setdefault(key, {}), self.nest, key)
 
     def execution(self, call: Call) -> Execution:
-        """One of a call, on the state as it is now."""
+        """Return an execution of a call, on the current state."""
         flow, method = self.flow, self.flow.flow_definition().methods[call.method]
         made = Execution(flow, method, call, self._argument(call), flow.inputs.get(TRIGGER_PAYLOAD), len(self.changed))
         made.awaited = awaited if made.is_async else None
@@ -229,7 +229,7 @@ class FlowMethods(local.LocalTasks):
     # -- what is kept, and told
 
     def _begin(self, call: Call) -> None:
-        """A method starts: afresh, or in the scope that it opened in the process that was lost."""
+        """Start a method: a new one, or in the scope that it opened in the lost process."""
         execution = self.begun[call.key] = self.execution(call)
         opened = self._open_starts.get(call.method)
         if opened:
@@ -251,7 +251,9 @@ class FlowMethods(local.LocalTasks):
         )
 
     def _open_scope(self) -> None:
-        """The flow begins; a restored one is told what it did, and continues in the scopes that it left open."""
+        """Start the flow. A restored one delivers its earlier events again, and continues in the scopes that were
+        open.
+        """
         flow, state = self.flow, self._state
         if flow._is_restored and state is not None:
             flow._is_restored = False
@@ -266,7 +268,9 @@ class FlowMethods(local.LocalTasks):
         flow.kickoff_event_id = event.event_id
 
     def _retell(self, record: Any) -> str | None:
-        """Tell handlers of the methods' recorded events again. Returns the flow's start, if that was left open."""
+        """Deliver the recorded events of methods to handlers again. Returns the flow's start event if it is still
+        open.
+        """
         flow = self.flow
         mine = [node for node in record.all_nodes() if getattr(node.event, "flow_name", None) == flow.flow_name]
         opened: str | None = None
@@ -281,7 +285,7 @@ class FlowMethods(local.LocalTasks):
         return opened
 
     def emit_of(self, kind: type[BaseEvent], call: Call, **about: Any) -> BaseEvent:
-        """An event of a call."""
+        """Emit an event of a call."""
         event = kind(flow_name=self.flow.flow_name, method_name=call.method, **about)  # type: ignore[call-arg]  # a pydantic model's own fields
         return self._emit(event)
 
@@ -292,7 +296,7 @@ class FlowMethods(local.LocalTasks):
 
 
 class MethodAttempt(local.LocalAttempt):
-    """An attempt at a call of a method: on the flow as it is here."""
+    """An attempt at a call of a method, with the flow of this process."""
 
     def __init__(self, tasks: FlowMethods, claim: Claim) -> None:
         call = tasks.machine.pending[claim.job.task]
@@ -303,22 +307,22 @@ class MethodAttempt(local.LocalAttempt):
         self.origin, self.conversation = origin(), Conversation()
 
     def load(self, journal: Journal) -> Loaded:
-        """The method. Handlers receive its calls of models."""
+        """Return the method. Handlers receive its model calls."""
         self.execution.journal, journal.watched = journal, True
         return Loaded(self, HERE, Plan(self.claim.crew, (PlannedTask(self._call.key),)), growing=HERE)
 
     def do(self) -> Outcome:
-        """The method, in time."""
+        """Run the method within its timeout."""
         with timed(self.cancel_scope, self.execution.method.timeout):
             return self.execution.do()
 
     def outputs(self, keys: Sequence[str]) -> Mapping[str, TaskOutput]:
-        """Nothing: a method is passed what it needs."""
+        """None: a method gets its argument directly."""
         raise KeyError(keys)
 
     @contextlib.contextmanager
     def at_work(self, loaded: Loaded, journal: Journal) -> Iterator[None]:  # noqa: ARG002 - the port's names
-        """The flow's code finds where it is, also in threads that it begins."""
+        """Make this the current execution for the flow's code, also in threads that it starts."""
         flow = self.tasks.flow
         with flow._lock:
             flow._at_work[self._call.key] = self.execution
@@ -329,14 +333,14 @@ class MethodAttempt(local.LocalAttempt):
                 flow._at_work.pop(self._call.key, None)
 
     def record(self, decision: Decision, replayed: Counters) -> None:
-        """What it did is in the state, with its event, and where states are kept."""
+        """Put the method's result and event into the state, and save the state if there is a persistence."""
         self._steps.end(replayed)
         if isinstance(decision, Grown):
             self.tasks.unlock(decision.expand(Shared()).ready)
             persistence.keep(self.tasks.flow, self._call.method)
 
     def ended(self, decision: Decision) -> None:
-        """Tell that it waits, or that it failed."""
+        """Emit that the method waits or failed."""
         match decision:
             case Ask() if self._call.key in self.tasks.flow._asked:
                 self.tasks.paused(self._call)
@@ -346,14 +350,14 @@ class MethodAttempt(local.LocalAttempt):
 
 @dataclass(frozen=True)
 class Merging:
-    """A method that is done: what it changed, to be put into the state of the flow as that stands."""
+    """The changes of a finished method, to be merged into the flow's current state."""
 
     attempt: MethodAttempt
     outcome: Outcome
     record: dict[str, Any] = field(default_factory=dict)
 
     def __call__(self, shared: Shared) -> Expansion:  # noqa: ARG002 - the port's name
-        """Have state, log and machine move on together, and with them what a checkpoint at the finished event shows.
+        """Advance state, log and machine together, and what a checkpoint at the finished event contains.
 
         Raises `FlowLoop`.
         """
@@ -388,10 +392,10 @@ class Merging:
 
 
 class _Here(FlowAdapter):
-    """Methods of flows as they are here."""
+    """The adapter for methods of flows in this process."""
 
     def expand(self, crew: MethodAttempt, work: Work) -> Merging:  # noqa: ARG002 - the port's name
-        """Do one method, where it does not block the event loop."""
+        """Run one method without blocking the event loop."""
         return Merging(crew, crew.do() if crew.execution.is_async else crew.tasks.in_thread(crew.do))
 
 
@@ -399,5 +403,5 @@ HERE = _Here()
 
 
 def _event_state(state: states.State) -> dict[str, Any]:
-    """The state as handlers see it. Values in the state are replaced, never changed, so a shallow copy will do."""
+    """The state for handlers. Values in it are replaced, never changed, so a shallow copy suffices."""
     return dict(state) if isinstance(state, dict) else states.dump(state, lambda name, value: None)  # noqa: ARG005 - a hook's arguments

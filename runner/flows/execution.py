@@ -39,7 +39,7 @@ _BODY = "body"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a method: its output, the label that is heard besides its name, and what a person said of it."""
+    """The result of a method: its output, its label if it has one, and a person's feedback."""
 
     output: Any
     signal: str | None = None
@@ -48,7 +48,9 @@ class Outcome:
 
 @dataclass(eq=False)
 class Execution:
-    """One method at work, on a copy of the state. ``argument`` is the output that triggered it, if there is one."""
+    """One execution of a method on a copy of the state. ``argument`` is the output that triggered it, if there is
+    one.
+    """
 
     flow: Any  #: a `Flow`, which imports this
     method: Method
@@ -78,7 +80,7 @@ class Execution:
         return inspect.iscoroutinefunction(self.function)
 
     def do(self) -> Outcome:
-        """Perform the method. Raises what it raises, and `InputRequired` for a person's answer."""
+        """Run the method. Raises what it raises, and `InputRequired` to wait for a person."""
         with self._entered():
             known = self._body()
             value = self.function(*self.arguments()) if known is None else known[0]
@@ -90,7 +92,7 @@ class Execution:
             return self.awaited(asyncio.to_thread(conclude))  # type: ignore[no-any-return]  # as `conclude`
 
     def ask(self, message: str, metadata: dict[str, Any] | None = None, *, pause: bool) -> str:
-        """A person's answer; with ``pause``, whoever sits at the terminal is not asked."""
+        """Return a person's answer; with ``pause``, never ask at the terminal."""
         who = self._who(message)
 
         def obtain(step: str) -> str | None:
@@ -105,7 +107,7 @@ class Execution:
         return answer
 
     def ask_provider(self, provider: Any, message: str, metadata: Any, timeout: float | None) -> InputResponse:
-        """What a provider answers, recorded like a step: it is asked once, however often the method restarts."""
+        """Return a provider's answer, recorded as a step: it is asked once, however often the method restarts."""
         who = self._who(message)
 
         def ask(message: str) -> dict[str, Any]:
@@ -130,7 +132,7 @@ class Execution:
             yield
 
     def arguments(self) -> list[Any]:
-        """What the method is called with."""
+        """The arguments of the method."""
         if self.method.start:
             takes = TRIGGER_PAYLOAD in inspect.signature(self.function).parameters
             return [self.payload] if takes and self.payload is not None else []
@@ -162,7 +164,7 @@ class Execution:
     # -- a person's word on the output
 
     def _keep_body(self, value: Any) -> None:
-        """The method is done but for what a person says of it: it is not done again for that."""
+        """Record the method's output before asking about it, so that the method does not run again for the answer."""
         self.flow.bodies[self.call.key] = (value, self.base, self.state)
         patch = states.changes(states.fields(self.base), states.fields(self.state))
         before = states.dump(self.base, self.flow.leave_out)
@@ -176,7 +178,7 @@ class Execution:
         self.journal.set_marker(_BODY, kept)
 
     def _body(self) -> tuple[Any] | None:
-        """The output of a method that was done before but for a person's word; its change of the state with it."""
+        """The recorded output of a method that only waits for feedback, and its changes of the state."""
         if self.method.feedback is None or (known := self.journal.get_marker(_BODY)) is None:
             return None
         live = self.flow.bodies.get(self.call.key)
@@ -242,7 +244,7 @@ class Execution:
     def question(
         self, step: str, output: Any = None, message: str = "", metadata: Any = None
     ) -> PendingFeedbackContext:
-        """What a person is asked at a step of the journal: the method's own question, or ``message``."""
+        """Return the question at a step of the journal: the method's own, or ``message``."""
         asked = None if message else self.method.feedback
         return PendingFeedbackContext(
             flow_id=states.state_id(self.state),
@@ -264,7 +266,7 @@ current: ContextVar[Execution | None] = ContextVar("runner_flow_execution", defa
 
 
 def within(flow: object) -> Execution | None:
-    """The execution of this flow that the code which asks is part of."""
+    """Return the execution of this flow to which the calling code belongs."""
     found = current.get()
     while found is not None and found.flow is not flow:
         found = found.outer
@@ -272,7 +274,7 @@ def within(flow: object) -> Execution | None:
 
 
 def passed_on(said: HumanFeedbackResult | None, call: Call, output: Any) -> Any:
-    """What a call gets that ``output`` triggered, and what a person ``said`` of that."""
+    """Return the argument of a call that ``output`` triggered, given the feedback ``said``."""
     if said is None or said.outcome is None:
         return output
     return said if call.signal else said.outcome

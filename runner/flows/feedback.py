@@ -18,7 +18,7 @@ logger = logging.getLogger("runner.flows")
 
 @dataclasses.dataclass
 class HumanFeedbackResult:
-    """What a person said of a method's output. ``outcome`` is the label it became, if there were any to choose from."""
+    """A person's feedback on a method's output. ``outcome`` is the label, if there were any to choose from."""
 
     output: Any
     feedback: str
@@ -30,9 +30,9 @@ class HumanFeedbackResult:
 
 @dataclasses.dataclass
 class PendingFeedbackContext:
-    """What a person is asked. ``call`` is the execution that waits for it, ``step`` where in it the answer belongs.
+    """A question to a person. ``call`` is the waiting execution, ``step`` the position of the answer in it.
 
-    ``llm`` is the name of the model that reads the answer, ``flow`` the flow as it stood, where it is kept elsewhere.
+    ``llm`` is the name of the model that reads the answer, ``flow`` the flow's data, if it was saved elsewhere.
     """
 
     flow_id: str
@@ -50,7 +50,7 @@ class PendingFeedbackContext:
     flow: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON; of an output that is none, its text."""
+        """Return it as JSON; an output that is not JSON becomes its text."""
         data = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         found: dict[str, Any] = to_jsonable_python(data, fallback=str)
         return found
@@ -81,14 +81,16 @@ class HumanFeedbackPending(Exception):
 
 @runtime_checkable
 class HumanFeedbackProvider(Protocol):
-    """How a person is asked, where it is not at the terminal: ``@human_feedback(..., provider=...)``."""
+    """Asks a person by other means than the terminal: ``@human_feedback(..., provider=...)``."""
 
     def request_feedback(self, context: PendingFeedbackContext, flow: Any) -> str:
-        """The answer. May be a coroutine; raising `HumanFeedbackPending`, the flow waits for ``resume``."""
+        """Return the answer, or a coroutine of it. If it raises `HumanFeedbackPending`, the flow waits for
+        ``resume``.
+        """
 
 
 class AnswerRefused(BadInput):
-    """An answer that is none: the question stands."""
+    """The answer cannot be accepted; the question stays open."""
 
     def __init__(self, context: PendingFeedbackContext, message: str) -> None:
         super().__init__(message)
@@ -96,9 +98,9 @@ class AnswerRefused(BadInput):
 
 
 def choose(answer: str, labels: Sequence[str], llm: Any = None, default: str | None = None) -> str:
-    """The label that an answer is: its own words, else what the model makes of it, else the default.
+    """Return the label of an answer: the one that it names, else the one that the model chooses, else the default.
 
-    Raises `BadInput` where no label fits: an answer that does not clearly approve is no approval.
+    Raises `BadInput` if no label fits: an answer that does not clearly approve is not an approval.
     """
     exact = [label for label in labels if label.casefold() == answer.strip().casefold()]
     if exact:
@@ -119,9 +121,9 @@ _REJECTS = frozenset({"reject", "rejected", "refuse", "refused", "revise", "no"}
 def verdict(
     text: str | None, approve: bool, reject: str | None, labels: Sequence[str], about: Mapping[str, Any]
 ) -> Answer:
-    """A person's answer as text: they say it, or approve of what is shown, or reject it and say why.
+    """Return a person's answer as text: their words, the approval of what is shown, or its rejection with the reason.
 
-    Raises `BadInput` where it is none, or several.
+    Raises `BadInput` if there is no answer, or several.
     """
     if (text is not None) + approve + (reject is not None) != 1:
         raise BadInput("give exactly one of --text TEXT, --approve and --reject WHY")
@@ -144,7 +146,7 @@ def verdict(
 
 
 def named_in(text: str, labels: Sequence[str]) -> str | None:
-    """The one label that a text names; None if it names none, or several that do not lie in one another."""
+    """Return the one label that a text names; None if it names none, or several of which none contains the others."""
     found = [label for label in labels if label.casefold() in text.casefold()]
     longest = max(found, key=len, default=None)
     if longest is None or any(label.casefold() not in longest.casefold() for label in found):
@@ -160,13 +162,15 @@ _STEM = 4  #: letters that a word and a label have at least in common at their b
 
 
 def _not_denied(text: str, labels: Sequence[str]) -> str | None:
-    """The label that a text names, unless the text denies something, and the label does not."""
+    """The label that a text names, unless the text contains a negation and the label does not."""
     named = named_in(text, labels)
     return None if named and _DENIES.search(text) and not _DENIES.search(named) else named
 
 
 def meant_by(text: str, labels: Sequence[str]) -> str | None:
-    """The one label that a text is another form of, as "I approve this" is of approved; None where it says more."""
+    """Return the label of which a text is an inflection, as "I approve this" is of approved; None if the text says
+    more.
+    """
     words = [word for word in re.findall(r"\w+", text.casefold()) if word not in _AROUND]
     if len(words) != 1 or len(words[0]) < _STEM:
         return None
@@ -176,12 +180,12 @@ def meant_by(text: str, labels: Sequence[str]) -> str | None:
 
 
 def _stem(word: str) -> str:
-    """A word without the ending that makes it another form of itself."""
+    """A word without its inflection."""
     return re.sub(r"(?<=\w{4})(?:e|es|ed|ing|s|d|al|ion)$", "", word)
 
 
 def _ask_model(answer: str, labels: Sequence[str], llm: Any) -> str | None:
-    """What a model makes of an answer. One that gives something else decides nothing. Raises `ModelError`."""
+    """The label that a model chooses for an answer; any other reply chooses none. Raises `ModelError`."""
     call = getattr(model_of(llm) if isinstance(llm, str) else llm, "call", None)
     if not callable(call):
         return None

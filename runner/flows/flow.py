@@ -59,19 +59,18 @@ _quiet: contextvars.ContextVar[bool] = contextvars.ContextVar("runner_flow_quiet
 
 
 class _Workdir:
-    """An attribute that a flow's own code may set to something else."""
+    """An attribute that a flow's own code may override."""
 
     def __get__(self, flow: Any, owner: type) -> Any:
         return self if flow is None else flow._task_files().workdir
 
 
 class Flow(FlowLog, MemoryMethods, Generic[S]):
-    """Methods that trigger each other, and a state they share.
+    """Methods that trigger each other, and a state that they share.
 
-    ``kickoff`` runs the flow in this process; ``runner submit`` runs the same flow on the fleet. Each method works on
-    its own copy of ``self.state``, and what it changed is merged when it is done (`runner.flows.state`). Other
-    attributes of ``self`` are a matter of this process: they are in no checkpoint, and on the fleet each method begins
-    without them.
+    ``kickoff`` runs the flow in this process; ``runner submit`` runs it on the fleet. Each method works on its own copy
+    of ``self.state``; its changes are merged when it is done (`runner.flows.state`). Other attributes of ``self`` exist
+    only in this process: no checkpoint has them, and on the fleet each method starts without them.
     """
 
     entity_type: ClassVar[str] = "flow"
@@ -98,7 +97,7 @@ class Flow(FlowLog, MemoryMethods, Generic[S]):
         live_objects.remember(cls)
 
     def __new__(cls, *_: Any, **__: Any) -> "Flow[S]":
-        """Set up what is inside here, so that a subclass need not call ``super().__init__()`` first."""
+        """Create the private state here, so that a subclass need not call ``super().__init__()`` first."""
         flow = super().__new__(cls)
         flow._reset()
         flow._state = None
@@ -115,14 +114,14 @@ class Flow(FlowLog, MemoryMethods, Generic[S]):
 
     @classmethod
     def flow_definition(cls) -> FlowDefinition:
-        """The methods of this class and what each waits for. Raises `BadFlow` on what can never run."""
+        """Return the methods of this class and their triggers. Raises `BadFlow` for a method that can never run."""
         if cls._definition is None:
             cls._definition = define(cls)
         return cls._definition
 
     @property
     def flow_name(self) -> str:
-        """The flow's name: ``name``, or else its class's."""
+        """The flow's name: ``name``, else its class's."""
         return self.name if isinstance(self.name, str) else type(self).__name__
 
     @flow_name.setter
@@ -131,13 +130,13 @@ class Flow(FlowLog, MemoryMethods, Generic[S]):
 
     @property
     def state(self) -> S:
-        """The state: inside a method its own copy, elsewhere what all that are done have made of it."""
+        """The state: inside a method its own copy, elsewhere the merged state of all finished methods."""
         found = self._execution()
         return typing.cast(S, found.state if found is not None else self.committed_state)
 
     @property
     def committed_state(self) -> states.State:
-        """What all that are done have made of the state."""
+        """The merged state of all finished methods."""
         if self._state is None:
             self._state = states.create(self.initial_state, _declared(type(self)))
         found: states.State = self._state
@@ -145,7 +144,7 @@ class Flow(FlowLog, MemoryMethods, Generic[S]):
 
     @property
     def flow_id(self) -> str:
-        """The id in the state."""
+        """The ``id`` in the state."""
         return states.state_id(self.committed_state)
 
     # -- running it
@@ -157,17 +156,18 @@ class Flow(FlowLog, MemoryMethods, Generic[S]):
         from_checkpoint: CheckpointConfig | None = None,
         restore_from_state_id: str | None = None,
     ) -> Any:
-        """Run the flow here and return the output of the method that was done last.
+        """Run the flow in this process and return the output of the method that finished last.
 
-        ``inputs`` go into the state; of a restored flow those that it was not begun with. Raises what the first failing
-        method raised, once nothing else is at work. A flow that has to wait for a person returns a
-        `HumanFeedbackPending`; ``resume`` continues with it.
+        Args:
+            inputs: values for the state; for a restored flow, new ones. An ``id`` starts from the state that
+                ``@persist`` saved.
+            from_checkpoint: with a ``restore_from``, resume from there: finished methods are not repeated. A
+                ``restore_from`` in the flow's own ``checkpoint`` resumes an unfinished flow, and otherwise has no
+                effect.
+            restore_from_state_id: start from the saved state of this id, see `runner.flows.persistence`.
 
-        With a ``from_checkpoint`` that has a ``restore_from``, resume from there: what is done is not done again. A
-        ``checkpoint=`` of the flow that has one does so if it holds something unfinished, and otherwise starts over.
-        For an ``id`` among the inputs and ``restore_from_state_id``, see `runner.flows.persistence`.
-
-        With ``stream`` it returns what `stream_events` does, and those below what `astream` does.
+        If the flow has to wait for a person, returns a `HumanFeedbackPending`; ``resume`` continues. With ``stream``,
+        returns what `stream_events` returns. Raises what the first failing method raised, once the others have ended.
         """
         stop_if_read(self, inputs)
         if self.stream and not outermost.is_begun():
@@ -189,7 +189,7 @@ class Flow(FlowLog, MemoryMethods, Generic[S]):
         from_checkpoint: CheckpointConfig | None = None,
         restore_from_state_id: str | None = None,
     ) -> Any:
-        """`kickoff` on this event loop; methods that are no coroutine functions run in threads beside it."""
+        """`kickoff` on this event loop; methods that are not coroutine functions run in threads."""
         stop_if_read(self, inputs)
         if self.stream and not outermost.is_begun():
             return self.astream(
@@ -217,20 +217,21 @@ class Flow(FlowLog, MemoryMethods, Generic[S]):
         return await self.kickoff_async(inputs, input_files, from_checkpoint, restore_from_state_id)
 
     def stream_events(self, **given: Any) -> "StreamSession[Any]":
-        """Run the flow as what this returns is iterated: its events are frames, its output is the ``result``.
+        """Return a session that runs the flow as it is iterated: it yields the events as frames, and its ``result`` is
+        the output.
 
-        ``given`` is what `kickoff` takes.
+        The arguments are those of `kickoff`.
         """
         session: StreamSession[Any] = engine_of("streams").of_flow(partial(self.kickoff, **given))
         return session
 
     def astream(self, **given: Any) -> "AsyncStreamSession[Any]":
-        """`stream_events` on this event loop, by ``async for``."""
+        """`stream_events` on this event loop, for ``async for``."""
         session: AsyncStreamSession[Any] = engine_of("streams").of_flow_async(partial(self.kickoff_async, **given))
         return session
 
     def resume(self, feedback: str = "", method: str | None = None) -> Any:
-        """Answer what the flow waits for, and resume; ``method`` says whose question, where there are several."""
+        """Answer the question that the flow waits for, and resume; ``method`` selects one of several questions."""
         return wait_for(self.resume_async(feedback, method))
 
     async def resume_async(self, feedback: str = "", method: str | None = None) -> Any:
@@ -240,14 +241,15 @@ class Flow(FlowLog, MemoryMethods, Generic[S]):
     # -- for methods
 
     def step(self, name: str, function: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Inside a method: do ``function(*args, **kwargs)`` once, however often the method restarts.
+        """Call ``function(*args, **kwargs)`` durably inside a method: once, however often the method restarts.
 
-        The result is what JSON (or the function's return annotation) gives back. An async function gives a coroutine.
+        Returns the result after a round trip through JSON, or converted by the function's return annotation; for an
+        async function, an awaitable.
         """
         return self._inside("step").journal.step(str(name), function, args, kwargs)
 
     def path(self, name: str | os.PathLike[str]) -> Path:
-        """Where a file of the flow's folder is, to be read: as ``ctx.path`` of a task."""
+        """Return the path of a file in the flow's folder, for reading: see ``ctx.path`` of a task."""
         return self._task_files().path(name)
 
     workdir = _Workdir()
@@ -257,17 +259,17 @@ class Flow(FlowLog, MemoryMethods, Generic[S]):
         return current.get() or TaskFiles(partial(root_of, type(self)), Path.cwd)
 
     def pause(self, message: str, metadata: dict[str, Any] | None = None) -> str:
-        """Inside a method: wait for a person, and return what they answered.
+        """Wait for a person inside a method, and return the answer.
 
-        The method stops here and, with the answer, restarts; its `step` results are kept.
+        The method stops here, and restarts with the answer; its recorded steps are replayed.
         """
         return self._inside("pause").ask(message, metadata, pause=True)
 
     def ask(self, message: str, timeout: float | None = None, metadata: dict[str, Any] | None = None) -> str | None:
-        """`pause`, but whoever sits at the terminal is asked right there, or the flow's ``input_provider``.
+        """Ask a person: at the terminal, or through the flow's ``input_provider``; without either, as `pause` does.
 
-        A provider's answer is None where it fails, or takes longer than ``timeout`` seconds. A person who is waited for
-        has no such limit.
+        Returns the answer. It is None if a provider fails, or takes longer than ``timeout`` seconds; a person has no
+        such limit.
         """
         at = self._inside("ask")
         provider = self.input_provider or flow_config.input_provider
@@ -284,23 +286,24 @@ class Flow(FlowLog, MemoryMethods, Generic[S]):
 
     @classmethod
     def from_checkpoint(cls, config: CheckpointConfig, *, code: "Flow[Any] | None" = None) -> "Flow[Any]":
-        """The flow of the checkpoint ``config.restore_from`` names, as this class, with its methods and typed state.
+        """Return the flow of the checkpoint that ``config.restore_from`` names, as this class, with its methods and
+        typed state.
 
-        Its ``kickoff`` resumes from there, its ``resume`` answers what it waited for. ``code`` is a flow that is to be
-        that one itself. The rest of ``config`` says how its own checkpoints are written.
+        Its ``kickoff`` resumes from there, its ``resume`` answers its question. ``code`` is a flow that is to continue
+        as the restored one. The other fields of ``config`` say how it writes its own checkpoints.
         """
         return typing.cast("Flow[Any]", restore(cls, config, code=_code_of(cls, code)))
 
     @classmethod
     def fork(cls, config: CheckpointConfig, branch: str | None = None) -> "Flow[Any]":
-        """`from_checkpoint` on a branch of its own and with an id of its own, so that both lines continue."""
+        """`from_checkpoint` on a new branch and with a new id, so that the original can continue as well."""
         flow = typing.cast("Flow[Any]", restore(cls, config, code=_code_of(cls), fork=True, branch=branch))
         states.put(flow.committed_state, states.Patch({"id": str(uuid4())}))
         return flow
 
     @classmethod
     def plot(cls, filename: str = "flow.html", show: bool = True) -> str:
-        """Write a page with a picture of the flow and return its path. With ``show`` it opens in a browser."""
+        """Write a page with a diagram of the flow and return its path. With ``show`` it opens in a browser."""
         import webbrowser  # which, with what draws, flows that are not plotted do not pay for
 
         from runner.flows import plot
@@ -312,37 +315,39 @@ class Flow(FlowLog, MemoryMethods, Generic[S]):
 
     @classmethod
     def from_pending(cls, flow_id: str, persistence: Any = None, **options: Any) -> "Flow[Any]":
-        """The flow of that id that waits for a person, to be continued by `resume`: in another process, days later.
+        """Return the flow of this id that waits for a person, so that `resume` continues it: in another process, days
+        later.
 
-        It is looked for where its states are kept (``persistence``, or that of ``@persist``; else in the user's folder
-        for state, see ``RUNNER_STATE_DIR``). ``options`` are the flow's. Raises `ValueError` where none waits.
+        It is loaded from where its states are saved (``persistence``, or that of ``@persist``), else from the user's
+        state folder (``RUNNER_STATE_DIR``). ``options`` are those of the flow. Raises `ValueError` if no such flow
+        waits.
         """
         found: Flow[Any] = engine_of("flows").from_pending(cls, flow_id, persistence, options)
         return found
 
     @property
     def stored_methods(self) -> list[str]:
-        """The names of the methods that the flow of a checkpoint had, where this is one without its code."""
+        """The names of the methods of a restored flow that has no code."""
         return list(self.stored.get("methods") or ())
 
     @classmethod
     def declared_state(cls) -> Any:
-        """What stands in ``Flow[...]``."""
+        """The type in ``Flow[...]``."""
         return _declared(cls)
 
     # -- for those who run it
 
     def function_of(self, at: execution.Execution) -> Callable[..., Any]:
-        """What an execution calls."""
+        """Return the function that an execution calls."""
         found: Callable[..., Any] = getattr(self, at.method.name)
         return found
 
     def typed_by(self, method: str) -> Callable[..., Any] | None:
-        """Whose return annotation says what the output of a method is."""
+        """Return the function whose return annotation is the type of the method's output."""
         return getattr(self, method, None)
 
     def leave_out(self, field: str, value: Any) -> None:
-        """A field of the state is no JSON: it is in no checkpoint, which is logged once."""
+        """Leave a field that is not JSON out of checkpoints; logged once."""
         if field not in self._left_out:
             self._left_out.add(field)
             feedback.logger.warning(
@@ -352,7 +357,7 @@ class Flow(FlowLog, MemoryMethods, Generic[S]):
             )  # fmt: skip
 
     def keep_state(self, at: execution.Execution) -> None:
-        """Keep the state as a method has it, where states are kept; on the fleet the run does."""
+        """Save the state after a method, if there is a persistence; on the fleet the run has it."""
         if self.has_terminal and (place := persistence_of(self)) is not None:
             place.save_state(self.flow_id, "_ask_checkpoint", states.dump(at.state, self.leave_out))
 
@@ -412,17 +417,19 @@ class Flow(FlowLog, MemoryMethods, Generic[S]):
 
 
 def _code_of(flow_class: type[Flow[Any]], flow: Flow[Any] | None = None) -> Any:
-    """Whose code a restored flow gets: the given one's, else that of the class that was asked; of `Flow`, who fits."""
+    """Return the code for a restored flow: the given flow, else the class that was asked; for `Flow` itself, one that
+    fits.
+    """
     return flow_class if flow is None and flow_class is not Flow else flow
 
 
 def created_quietly() -> ContextValue[bool]:
-    """Creating flows in this context is not reported: they are restored ones."""
+    """Flows created in this context are restored ones, and emit no ``flow_created``."""
     return ContextValue(_quiet, True)
 
 
 def _declared(flow_class: type) -> Any:
-    """What stands in ``Flow[...]``."""
+    """Return the type in ``Flow[...]``."""
     for owner in flow_class.__mro__:
         for base in vars(owner).get("__orig_bases__", ()):
             origin = typing.get_origin(base)

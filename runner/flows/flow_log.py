@@ -1,4 +1,4 @@
-"""The log of a flow, for its checkpoints, later methods and callers, until the flow restarts."""
+"""The log of a flow for its checkpoints, later methods and callers, until the flow restarts."""
 
 import threading
 from collections.abc import Mapping, Set
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class FlowLog:
-    """The methods that are done and what came of them; what is asked, and what is at work."""
+    """The finished methods and their results, the open questions and the methods at work."""
 
     last_human_feedback: HumanFeedbackResult | None
     _completed_methods: set[str]
@@ -21,15 +21,15 @@ class FlowLog:
 
     @property
     def method_outputs(self) -> list[Any]:
-        """What the methods returned, in the order in which they were done."""
+        """The outputs of the methods, in the order in which they finished."""
         return [_output_of(entry) for entry in self._method_outputs]
 
     @property
     def completed_methods(self) -> set[str]:
-        """The names of the methods that were done at least once.
+        """The names of the methods that finished at least once.
 
-        Those that are set before a kickoff are not done by it: the state, one that was kept perhaps (``@persist``), has
-        what they did. What listens to them gets None for their output.
+        If they are set before a kickoff, it skips them: a saved state (``@persist``) may have their effects. Their
+        listeners get None as their output.
         """
         return set(self._completed_methods)
 
@@ -40,7 +40,7 @@ class FlowLog:
 
     @property
     def pending_feedback(self) -> PendingFeedbackContext | None:
-        """What a person is asked for, if the flow waits for one: of several questions, the oldest."""
+        """The question that the flow waits for, if it does; of several, the oldest."""
         return next((pending.context for pending in self._asked.values()), None)
 
     _pending_feedback_context = pending_feedback
@@ -50,7 +50,7 @@ class FlowLog:
         return self.input_history
 
     def log(self, call: Call, outcome: "Outcome") -> None:
-        """A method is done: keep what came of it, and drop what was only needed until then."""
+        """A method is done: keep its result, and drop what was only needed until then."""
         entry: dict[str, Any] = {"method": call.method, "output": outcome.output, "key": call.key}
         if outcome.signal is not None:
             entry["signal"] = outcome.signal
@@ -65,18 +65,18 @@ class FlowLog:
         self.bodies.pop(call.key, None)
 
     def entry_of(self, key: str) -> dict[str, Any] | None:
-        """What is kept of a call that is done."""
+        """Return the entry of a finished call."""
         return self._entries.get(key)
 
     def wait_for(self, context: PendingFeedbackContext, callback_info: Mapping[str, Any] | None = None) -> None:
-        """A method has a question: it is known from here on."""
+        """A method asks a question."""
         pending = HumanFeedbackPending(context, dict(callback_info or {}))
         pending.provided = callback_info is not None
         with self._lock:
             self._asked[context.call] = pending
 
     def _reset(self) -> None:
-        """Nothing has happened. The state stays."""
+        """Clear the log. The state stays."""
         if "_lock" not in self.__dict__:
             self._lock = threading.RLock()
             self._left_out: set[str] = set()

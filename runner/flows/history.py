@@ -1,7 +1,7 @@
 """Reconstructs the machine and state of a flow from its committed records. Pure.
 
-An output's record has a part that is the flow's: the label it was heard by, what the method changed in the state
-(`runner.flows.patch`), and what else the code needs to get the same value back (`runner.flows.values`).
+An output's record has a part for the flow: the method's label, its changes of the state (`runner.flows.patch`), and
+what the code needs to restore the value (`runner.flows.values`).
 """
 
 import json
@@ -21,14 +21,14 @@ PART = "flow"
 
 @dataclass
 class FlowPosition:
-    """The machine, the state as JSON, and the calls that an edit made void: they are to be done again."""
+    """The machine, the state as JSON, and the calls that an edit invalidated, which run again."""
 
     machine: Machine
     state: dict[str, Any]
     void: set[str] = field(default_factory=set)
 
     def fields(self) -> dict[str, str]:
-        """As named texts: what the methods of a branch share."""
+        """Return it as named texts, which the methods of a branch share."""
         found = {"machine": _text(self.machine.to_data())}
         return {**found, **{f"state:{name}": _text(value) for name, value in self.state.items()}}
 
@@ -50,9 +50,9 @@ def position_after(
     history: Iterable[Committed],
     max_method_calls: int = MAX_METHOD_CALLS,
 ) -> FlowPosition:
-    """Where a flow stands after what was committed, in order.
+    """Return the position of a flow after these commits, in order.
 
-    Where a branch begins with outputs that a person replaced, what came of the old ones is void.
+    If a branch starts with edited outputs, the calls that followed from the original ones are void.
     """
     kept, void = as_edited(definition, history)
     found = FlowPosition(Machine(definition, max_method_calls), dict(initial), void)
@@ -67,7 +67,7 @@ def position_after(
 
 
 def as_edited(definition: FlowDefinition, history: Iterable[Committed]) -> tuple[list[Committed], set[str]]:
-    """The history as a branch has it whose outputs a person replaced, and the calls that are void because of that."""
+    """Return the history of a branch with edited outputs, and the calls that are void because of the edits."""
     kept: list[Committed] = []
     void: set[str] = set()
     for one in history:
@@ -78,18 +78,18 @@ def as_edited(definition: FlowDefinition, history: Iterable[Committed]) -> tuple
 
 
 def methods_of(grows: Mapping[str, Any]) -> list[str]:
-    """The methods of a flow, by the definition in a plan."""
+    """The methods of a flow, from the definition in a plan."""
     return list(FlowDefinition.from_data(grows).methods)
 
 
 def labels_of(grows: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    """What a person may choose of, who is asked after that call, by the definition in a plan."""
+    """The labels that a person chooses from after that call, from the definition in a plan."""
     method = FlowDefinition.from_data(grows).methods.get(method_of(key))
     return method.feedback.emit if method is not None and method.feedback is not None else ()
 
 
 def unused_label(grows: Mapping[str, Any], key: str, edit: Any) -> str | None:
-    """Why an edit of what a router gave leads nowhere; None where it does."""
+    """Return why an edited label of a router triggers nothing; None if it does."""
     definition = FlowDefinition.from_data(grows)
     method, label = definition.methods.get(method_of(key)), str(edit).strip()
     if method is None or not method.router or method.feedback is not None or label in definition.listeners:
@@ -99,12 +99,12 @@ def unused_label(grows: Mapping[str, Any], key: str, edit: Any) -> str | None:
 
 
 def follows_from(call: Call, key: str) -> bool:
-    """Whether the call of that key led to this one."""
+    """Whether the call with that key led to this one."""
     return call.trail.get(method_of(key), 0) >= turn_of(key)
 
 
 def part_of(one: Committed) -> Mapping[str, Any]:
-    """The flow's part of a record."""
+    """Return the flow's part of a record."""
     found: Mapping[str, Any] = one.record.get(PART, {})
     return found
 
@@ -112,7 +112,7 @@ def part_of(one: Committed) -> Mapping[str, Any]:
 def _without_what_came_of(
     definition: FlowDefinition, history: Iterable[Committed], edits: Mapping[str, Mapping[str, Any]]
 ) -> tuple[list[Committed], set[str]]:
-    """The history without the calls that followed from edited ones, which keep what they did to the state."""
+    """The history without the calls that followed from edited ones; their changes of the state are kept."""
     machine = Machine(definition, sys.maxsize)
     machine.begin()
     kept: list[Committed] = []
@@ -131,7 +131,7 @@ def _without_what_came_of(
 
 
 def _edited(one: Committed, edit: Mapping[str, Any]) -> Committed:
-    """The record with the edited output in it; a router's is its label."""
+    """The record with the edited output; for a router, the edit is its label."""
     part = {**part_of(one), **edit.get(PART, {})}
     if PART not in edit and "signal" in part and part["signal"] == one.record.get("raw"):
         part["signal"] = edit.get("raw", part["signal"])

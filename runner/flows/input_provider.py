@@ -1,4 +1,4 @@
-"""Input providers: who answers ``self.ask(...)`` instead of the terminal."""
+"""Input providers: answer ``self.ask(...)`` instead of the terminal."""
 
 import contextvars
 import dataclasses
@@ -12,7 +12,7 @@ logger = logging.getLogger("runner.flows")
 
 @dataclasses.dataclass
 class InputResponse:
-    """An answer with what a provider has to say of it: who gave it, where."""
+    """An answer with metadata: for example who gave it, and where."""
 
     text: str | None
     metadata: dict[str, Any] | None = None
@@ -20,17 +20,17 @@ class InputResponse:
 
 @runtime_checkable
 class InputProvider(Protocol):
-    """How a person is asked: the option, or the class attribute, ``input_provider`` of a flow."""
+    """Asks a person: the option, or class attribute, ``input_provider`` of a flow."""
 
     def request_input(
         self, message: str, flow: Any, metadata: dict[str, Any] | None = None
     ) -> str | InputResponse | None:
-        """The answer; None where there is none."""
+        """Return the answer; None if there is none."""
 
 
 @dataclasses.dataclass
 class FlowConfig:
-    """What holds for all flows of the process that have no provider of their own."""
+    """Settings for all flows of the process that have no provider of their own."""
 
     input_provider: Any = None
     hitl_provider: Any = None
@@ -43,7 +43,7 @@ flow_config = FlowConfig()
 def requested(
     provider: Any, message: str, flow: Any, metadata: Mapping[str, Any] | None, timeout: float | None
 ) -> InputResponse:
-    """What a provider answers; without text where it raised, or took longer than ``timeout`` seconds."""
+    """Return a provider's answer; without text if the provider raised, or took longer than ``timeout`` seconds."""
     pool = ThreadPoolExecutor(1, thread_name_prefix="ask")
     try:
         context = contextvars.copy_context()

@@ -1,6 +1,6 @@
 """``@human_feedback(learn=True)``: feedback on a method's outputs improves later ones.
 
-What is recalled, what a model makes of an answer, and that it is remembered are steps: a method that restarts pays for
+Recalling lessons, asking a model about an answer and remembering its lessons are steps, so a restarted method pays for
 none of them again.
 """
 
@@ -33,9 +33,10 @@ class Reviewed(BaseModel):
 
 
 def review(at: "Execution", output: Any) -> Any:
-    """The output as it is shown to a person: of its own type, or as it is.
+    """Return the output as it is shown to a person, with the lessons applied: with its own type, or unchanged.
 
-    Text is revised, and a pydantic model of which a model sees all. Raises `BadFlow` where there is no model to ask.
+    Text is revised, and so is a pydantic model whose fields a model sees completely. Raises `BadFlow` without a model
+    to ask.
     """
     learning, memory, llm = _of(at)
     if learning is None:
@@ -55,7 +56,7 @@ def review(at: "Execution", output: Any) -> Any:
 
 
 def learn(at: "Execution", output: Any, answer: str) -> None:
-    """Remember what an answer teaches. One that is nothing but a label teaches nothing."""
+    """Remember the lessons of an answer. An answer that is only a label has none."""
     learning, memory, llm = _of(at)
     asked = at.method.feedback
     assert asked is not None
@@ -88,7 +89,7 @@ _DISTIL = (
 
 
 def _of(at: "Execution") -> tuple[Learning | None, Any, Any]:
-    """How a method learns, if it does; in which memory, and by which model."""
+    """The method's learning options, memory and model, if it learns."""
     asked = at.method.feedback
     if asked is None or asked.learning is None or (memory := at.flow.memory) is None:
         return None, None, None
@@ -104,7 +105,7 @@ def _revised(llm: Any, output: Any, text: str, lessons: list[str]) -> Any:
 
 
 def _whole(output: Any) -> str | None:
-    """An output as a text that has all of it; None where there is no such text, as of a model with a secret in it."""
+    """An output as a complete text; None if there is no such text, as for a model with a secret in it."""
     if isinstance(output, str):
         return output
     if not isinstance(output, BaseModel):
@@ -122,7 +123,7 @@ def _shown(output: Any) -> str:
 
 @contextmanager
 def _failing(at: "Execution", learning: Learning, what: str) -> Iterator[None]:
-    """What fails here fails the method where it learns strictly, and else is logged."""
+    """A failure in this context fails the method if it learns strictly, and is logged otherwise."""
     try:
         yield
     except Exception:

@@ -1,17 +1,17 @@
 """The state machine of a flow: decides which methods run now. Pure: no clock, no I/O, deterministic.
 
-There are two moves. ``begin`` triggers the entry points. ``finish`` takes a call that is done, says what is *heard* by
-it (the method's name and, for a router, its label) and triggers who is fulfilled by that. Everything that is triggered
-is ``pending`` until it is finished; a flow is over when nothing is.
+There are two moves. ``begin`` triggers the entry points. ``finish`` takes a finished call, publishes its names (the
+method's name and, for a router, its label) and triggers the listeners whose conditions these complete. A triggered call
+is ``pending`` until it is finished; a flow is over when none is pending.
 
-What a listener hears:
+How a listener receives names:
 
-- it keeps the names it heard until they fulfil its condition; then it is triggered and forgets them;
-- one with alternatives (``or_``) is triggered **once in a round**: what else of the same round comes later is not
-  heard. A round is told by cause, not by time. Every call knows its *trail*: the methods that led to it, each with its
-  latest turn there. A method that is triggered though it is in its own trail runs again: a loop has come round, and a
-  new *round* begins there. A listener hears again what follows from its own latest call, and what is of a round that
-  began after that. So two branches that run side by side fulfil an ``or_`` once, and a loop once each time round.
+- It collects names until they meet its condition; then it is triggered, and forgets them.
+- A listener with alternatives (``or_``) is triggered **once in each round**: later names of the same round are ignored.
+  A round is defined by cause, not by time. Each call knows its *trail*: the methods that led to it, with the latest
+  turn of each. A method that is triggered although it is in its own trail runs again: a loop has completed, and a new
+  *round* begins. A listener again receives names that follow from its own latest call, and names of a round that began
+  after that call. So two concurrent branches meet an ``or_`` once, and a loop meets it once in each iteration.
 
 A call's key is its method's name, from the second turn on with the turn: ``review``, ``review#2``.
 """
@@ -29,10 +29,12 @@ MAX_METHOD_CALLS = 100
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One execution of a method, triggered and not finished.
+    """One execution of a method that is triggered and not finished.
 
-    ``by`` is the key of the call whose output it gets ("" for an entry point), ``signal`` the label by which it came,
-    if it was not the method's own name. ``round`` is the machine's time at which the newest loop in its trail began.
+    Attributes:
+        by: the key of the call whose output it gets; "" for an entry point.
+        signal: the label that triggered it, if it was not the method's own name.
+        round: the machine's time at which the newest loop in its trail began.
     """
 
     key: str
@@ -43,7 +45,7 @@ class Call:
     round: int = 0
 
     def to_data(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return it as JSON."""
         return {one.name: value for one in fields(self) if (value := getattr(self, one.name))}
 
     @classmethod
@@ -54,7 +56,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class PendingTrigger:
-    """A name that a listener heard and waits with for others: the trail and the round of the call it came from."""
+    """A name that a listener has received while it waits for others, with the trail and round of its call."""
 
     trail: Mapping[str, int]
     round: int
@@ -62,7 +64,7 @@ class PendingTrigger:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A finished call as a log keeps it, in the order of finishing: what `replay` makes a machine of."""
+    """A finished call in a log, in the order of finishing, from which `replay` rebuilds a machine."""
 
     key: str
     method: str
@@ -83,7 +85,7 @@ class Machine:
 
     @property
     def finished(self) -> int:
-        """How many calls are done."""
+        """The number of finished calls."""
         return self._time
 
     def begin(self) -> list[Call]:
@@ -91,19 +93,19 @@ class Machine:
         return [self._trigger(method, Call("", ""), {}, 0) for method in self.definition.starts]
 
     def only(self, method: str) -> Call:
-        """Nothing is pending but one call of this method; of what was before it nothing is known."""
+        """Make one call of this method the only pending one; nothing before it is known."""
         self.pending = {}
         return self._trigger(self.definition.methods[method], Call("", ""), {}, 0)
 
     def finish(self, key: str, signal: str | None = None) -> list[Call]:
-        """A pending call is done; ``signal`` is its label, if it is a router's. Returns what that triggers.
+        """Finish a pending call; ``signal`` is its label, if it is a router's. Returns the calls that this triggers.
 
-        Raises `FlowLoop` when a method is triggered more often than it may be; the machine is of no use then.
+        Raises `FlowLoop` when a method is triggered more often than allowed; the machine cannot be used afterwards.
         """
         return self._signalled(self.pending.pop(key), signal)
 
     def take_back(self, done: Done) -> list[Call]:
-        """`finish` for history: a call that the present code would not have triggered still happened."""
+        """`finish` for history: accepts a call that the present code would not have triggered."""
         if done.key not in self.pending:
             call = Call(done.key, done.method)
             self._turns[done.method] = max(self._turns.get(done.method, 0), turn_of(done.key))
@@ -111,9 +113,10 @@ class Machine:
         return self.finish(done.key, done.signal)
 
     def pass_over(self, methods: Set[str]) -> list[Call]:
-        """Mark these methods as done: what comes after them is pending. Returns their calls, in order.
+        """Mark these methods as done, so that their listeners are pending. Returns their calls, in order.
 
-        A router's label is not known; a method behind one counts as reached if it is one of them. Raises `BadFlow`.
+        A router's label is unknown, so a method behind it counts as reached if it is one of these methods. Raises
+        `BadFlow`.
         """
         for method in methods - self.definition.methods.keys():
             known = ", ".join(self.definition.methods)
@@ -168,7 +171,7 @@ class Machine:
         return call
 
     def to_data(self) -> dict[str, Any]:
-        """As JSON: all that is needed to resume."""
+        """Return as JSON all that is needed to resume."""
         return {
             "time": self._time,
             "turns": dict(self._turns),
@@ -198,7 +201,7 @@ class Machine:
 
 
 def replay(definition: FlowDefinition, log: Iterable[Done], max_method_calls: int = MAX_METHOD_CALLS) -> Machine:
-    """The machine as it stands after a history. Its ``pending`` are what is to run now."""
+    """Rebuild the machine from a history. Its ``pending`` calls are to run now."""
     machine = Machine(definition, max_method_calls)
     machine.begin()
     for done in log:
@@ -215,15 +218,15 @@ def _joined(*trails: Mapping[str, int]) -> dict[str, int]:
 
 
 def key_of(method: str, turn: int) -> str:
-    """The key of a method's n-th call."""
+    """Return the key of a method's n-th call."""
     return method if turn == 1 else f"{method}#{turn}"
 
 
 def turn_of(key: str) -> int:
-    """Which call of its method a key names."""
+    """Return which call of its method a key names."""
     return int(key.partition("#")[2] or 1)
 
 
 def method_of(key: str) -> str:
-    """The method whose call a key names."""
+    """Return the method whose call a key names."""
     return key.partition("#")[0]

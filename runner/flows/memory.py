@@ -1,4 +1,4 @@
-"""A flow's memory: short texts in a folder, found by the words in them."""
+"""A flow's memory: short texts in a folder, found by their words."""
 
 import json
 import logging
@@ -20,7 +20,7 @@ MOST = 10  #: records that `Memory.recall` gives, unless told otherwise
 
 
 class MemoryRecord(BaseModel):
-    """One text that is remembered. Its ``source`` says where it came from: ``hitl`` is a person's word."""
+    """A remembered text. ``source`` says where it came from: ``hitl`` is a person's feedback."""
 
     id: str = ""
     content: str
@@ -31,17 +31,17 @@ class MemoryRecord(BaseModel):
 
 
 class MemoryMatch(BaseModel):
-    """A record that was recalled. Its ``score`` is the share of its words that the query has, from 0 to 1."""
+    """A recalled record. ``score`` is the share of its words that are in the query, from 0 to 1."""
 
     record: MemoryRecord
     score: float
 
 
 class Memory:
-    """Texts in a folder, one file for each: no model is asked to remember or to recall.
+    """Texts in a folder, one file for each. Remembering and recalling call no model.
 
-    A text that is remembered twice is there once. Processes may share the folder, on whatever machine. ``llm`` is the
-    model, or its name, that `extract_memories` asks; by default that of the environment.
+    A text is stored once, however often it is remembered. Processes on several machines may share the folder. ``llm``
+    is the model, or its name, for `extract_memories`; default: the environment's.
     """
 
     def __init__(self, folder: str | Path, llm: Any = None) -> None:
@@ -56,7 +56,7 @@ class Memory:
         categories: Iterable[str] = (),
         metadata: Mapping[str, Any] | None = None,
     ) -> MemoryRecord:
-        """Keep a text. One that is known, from the same source, stays as it is."""
+        """Store a text. One that is known, from the same source, stays unchanged."""
         text = content.strip()
         if not text:
             raise ValueError("there is nothing to remember: the text is empty")
@@ -71,15 +71,15 @@ class Memory:
         return record
 
     def remember_many(self, contents: Iterable[str], **about: Any) -> list[MemoryRecord]:
-        """Keep several texts; ``about`` as for `remember`. Those that are empty are left out."""
+        """Store several texts; ``about`` takes the options of `remember`. Empty ones are skipped."""
         return [self.remember(one, **about) for one in contents if one.strip()]
 
     def recall(
         self, query: str, *, limit: int = MOST, source: str | None = None, categories: Iterable[str] = ()
     ) -> list[MemoryMatch]:
-        """The records that have most in common with the query, the best first; of equal ones the newest.
+        """Return the records with the most words in common with the query, the best first; of equal ones, the newest.
 
-        With a ``source``, those from there alone; with ``categories``, those of at least one of them.
+        ``source`` and ``categories`` restrict them to one source, and to records with at least one of the categories.
         """
         asked, wanted = _words(query), set(categories)
         found = [
@@ -91,7 +91,7 @@ class Memory:
         return found[: max(0, limit)]
 
     def extract_memories(self, content: str) -> list[str]:
-        """What of a longer text is worth remembering, in sentences: a model is asked. Raises `ModelError`."""
+        """Ask the model which sentences of a longer text are worth remembering. Raises `ModelError`."""
         found = ask(
             self.llm,
             Statements,
@@ -102,7 +102,7 @@ class Memory:
         return [one.strip() for one in found.statements if one.strip()]
 
     def records(self) -> list[MemoryRecord]:
-        """All that is remembered."""
+        """Return all records."""
         return [one for path in self.folder.glob("*.json") if (one := self._read(path)) is not None]
 
     def _read(self, path: Path) -> MemoryRecord | None:

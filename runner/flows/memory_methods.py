@@ -1,4 +1,4 @@
-"""The memory of a flow: its own, in the folder that its methods write in, or what its author gives it."""
+"""A flow's memory: its own, in the folder that its methods write in, or one that its author provides."""
 
 import re
 from typing import Any
@@ -10,7 +10,7 @@ from runner.flows.memory import Memory
 
 
 class _OwnMemory:
-    """An attribute that an author may set to something else: a `Memory`, or what has its methods; None for none."""
+    """An attribute that an author may set: to a `Memory`, to an object with its methods, or to None for no memory."""
 
     def __get__(self, flow: Any, owner: type) -> Any:
         if flow is None:
@@ -20,24 +20,24 @@ class _OwnMemory:
 
 
 class MemoryMethods:
-    """What the methods of a flow remember and recall, and how they learn of what people say."""
+    """The methods of a flow that remember and recall, and that learn from feedback."""
 
     memory: Any = _OwnMemory()
     """On the fleet the run's, in files that each of its methods finds; else in the working directory."""
 
     def remember(self, content: str | list[str], **about: Any) -> Any:
-        """Keep a text, or several, in the flow's memory; ``about`` as it takes it (`Memory.remember`)."""
+        """Store a text, or several, in the flow's memory; ``about`` takes the options of `Memory.remember`."""
         memory = self._memory("remember")
         return (
             memory.remember_many(content, **about) if isinstance(content, list) else memory.remember(content, **about)
         )
 
     def recall(self, query: str, **about: Any) -> Any:
-        """What the flow's memory has that fits the query (`Memory.recall`)."""
+        """Search the flow's memory; see `Memory.recall`."""
         return self._memory("recall").recall(query, **about)
 
     def extract_memories(self, content: str) -> list[str]:
-        """What of a text is worth remembering, as a model sees it (`Memory.extract_memories`)."""
+        """Return what of a text is worth remembering; see `Memory.extract_memories`."""
         found: list[str] = self._memory("extract_memories").extract_memories(content)
         return found
 
@@ -47,9 +47,9 @@ class MemoryMethods:
         return self.memory
 
     def _review_output(self, at: Execution, output: Any) -> Any:
-        """What is shown to a person."""
+        """The output as it is shown to a person."""
         return review(at, output)
 
     def _learn_from(self, at: Execution, output: Any, answer: str) -> None:
-        """Of a person's answer."""
+        """Learn from a person's answer."""
         learn(at, output, answer)

@@ -9,7 +9,9 @@ T = TypeVar("T")
 
 
 async def on_loop(do: Callable[[], T]) -> T:
-    """What ``do`` gives, called in this context and this asyncio task. What that has to await it has `awaited`."""
+    """Call ``do`` in this context and asyncio task, and return its result. What it has to await, it passes to
+    `awaited`.
+    """
     here = getcurrent()
     inner = greenlet(do, here)
     inner.gr_context = here.gr_context  # its own, not a copy: what it sets stays set
@@ -25,5 +27,5 @@ async def on_loop(do: Callable[[], T]) -> T:
 
 
 def awaited(wanted: Awaitable[T]) -> T:
-    """Inside of `on_loop`: what it gives, while the loop continues others."""
+    """Inside `on_loop`: await this while the loop runs other work."""
     return getcurrent().parent.switch(wanted)  # type: ignore[no-any-return]  # greenlet is untyped

@@ -23,10 +23,11 @@ logger = logging.getLogger(__name__)
 
 
 def keep(flow: Flow[Any], pending: HumanFeedbackPending) -> None:
-    """A flow has paused: keep it where its states are kept.
+    """Save a flow that has paused, where its states are saved.
 
-    Without such a place, one that a feedback provider paused is kept in the user's folder for state, as its answer may
-    come to another process. Nothing is kept so inside of a task of the fleet, and no error of that place is the flow's.
+    Without a persistence, a flow that a feedback provider paused is saved in the user's state folder, since the answer
+    may come to another process. Inside a task on the fleet nothing is saved this way, and an error there is not the
+    flow's.
     """
     if (place := persistence_of(flow)) is not None:
         _save(flow, pending, place)
@@ -57,7 +58,7 @@ def _users_own(*, create: bool = False) -> SQLiteFlowPersistence:
 
 
 def forget(flow: Flow[Any]) -> None:
-    """It has its answer."""
+    """The question was answered."""
     if (place := persistence_of(flow)) is not None:
         place.clear_pending_feedback(flow.flow_id)
 
@@ -65,7 +66,7 @@ def forget(flow: Flow[Any]) -> None:
 def from_pending(
     of: type[Flow[Any]], flow_id: str, persistence: FlowPersistence | None, options: Mapping[str, Any]
 ) -> Flow[Any]:
-    """The flow of that id as it waits. Raises `ValueError` where none does."""
+    """Return the waiting flow of this id. Raises `ValueError` if there is none."""
     place = persistence or persistence_of(of) or _users_own()
     found = place.load_pending_feedback(flow_id)
     if found is None:  # an older version kept them in the working directory
@@ -84,7 +85,7 @@ def from_pending(
 
 
 def _wait_in(flow: Flow[Any], context: PendingFeedbackContext) -> None:
-    """All that is known is which method asked, and what it had returned: another product kept it, perhaps."""
+    """Only the method that asked and its output are known: another product may have saved it."""
     if context.method_name not in flow.flow_definition().methods:
         flow.wait_for(context)
         return

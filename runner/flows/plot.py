@@ -36,7 +36,7 @@ _ASIDE = 16.0  #: how far at the right of the way down an arrow leads up
 
 
 class Arrow(NamedTuple):
-    """From a method to one that hears it; where that is ``on_label``, those that it says are the ``label``."""
+    """An arrow from a method to a listener; with ``on_label``, the ``label`` names the router's labels."""
 
     start: str
     end: str
@@ -45,7 +45,9 @@ class Arrow(NamedTuple):
 
 
 def arrows(definition: FlowDefinition) -> list[Arrow]:
-    """One for each method and what it receives from another. A label that no method declares is drawn like a method."""
+    """Return an arrow for each method and each of its triggers. A label that no method declares is drawn like a
+    method.
+    """
     found: dict[Arrow, list[str]] = {}
     for name, listeners in definition.listeners.items():
         said_by = [one for one, method in definition.methods.items() if name in method.emit]
@@ -60,7 +62,7 @@ def arrows(definition: FlowDefinition) -> list[Arrow]:
 
 
 def picture(definition: FlowDefinition) -> str:
-    """The flow as SVG: entry points are round, routers have points, and what hangs on a label is dashed."""
+    """Return the flow as SVG: entry points are round, routers have pointed ends, and arrows for labels are dashed."""
     found = arrows(definition)
     names = dict.fromkeys([*definition.methods, *(arrow.start for arrow in found)])
     widths = {name: 8.0 * len(name) + 44 for name in names}
@@ -92,7 +94,7 @@ def _box(method: Method | None, name: str, at: Point, half: float) -> str:
 
 
 def _along(route: Sequence[Point]) -> tuple[str, Point]:
-    """An arrow through these points, from the edge of a box to that of another, and where its label is."""
+    """The path of an arrow through these points, from the edge of one box to another, and the position of its label."""
     down = 1 if route[0][1] < route[-1][1] else -1
     aside = 0.0 if down > 0 else _ASIDE  # of one that comes down the same way
     points = [(x + aside, y) for x, y in route]
@@ -105,7 +107,7 @@ def _along(route: Sequence[Point]) -> tuple[str, Point]:
 
 
 def _around(at: Point, half: float) -> tuple[str, Point]:
-    """The arrow of a method that hears itself, a loop at its right, and where its label is."""
+    """The path of an arrow from a method to itself, at its right, and the position of its label."""
     x, y = at[0] + half, at[1]
     path = f"M{x - 6:.1f} {y - 14:.1f}C{x + 30:.1f} {y - 34:.1f} {x + 30:.1f} {y + 34:.1f} {x - 6:.1f} {y + 14:.1f}"
     return path, (x + 21, y)

@@ -1,6 +1,6 @@
-"""``initial_state`` as data: a dict as it is, a model as its values, a class as its JSON schema.
+"""``initial_state`` as data: a dict unchanged, a model as its values, a class as its JSON schema.
 
-A class comes back from the code. Where there is no code at hand, one is made of the schema: fields, types, defaults.
+The code provides the class again. If there is no code, a class is made from the schema: fields, types, defaults.
 """
 
 from collections.abc import Mapping

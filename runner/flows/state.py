@@ -1,9 +1,9 @@
 """The state of a flow: a dict or a pydantic model with an ``id``. Each method has a copy, which is merged after it.
 
-A method works on its own copy, so what it has changed half-way is in no checkpoint and no other method sees it. When it
-is done, what it changed is merged *by field* into what the others have made of the state meanwhile: a dict in it by
-key, a model in it by field, and items that two appended to one list stand one after the other. Only where two changed
-the same thing is there a conflict; then the one that is done last wins, and an event says so.
+A method works on its own copy, so no checkpoint and no other method sees unfinished changes. When the method is done,
+its changes are merged *by field* into the current state: a dict by key, a model by field, and items that two methods
+append to one list follow each other. There is a conflict only if two methods changed the same field; then the later one
+wins, and an event reports it.
 """
 
 import copy
@@ -27,14 +27,14 @@ MISSING: Any = object()
 
 
 class FlowState(BaseModel):
-    """A base for state models; any other model gets its ``id`` too."""
+    """A base class for state models; any other model gets an ``id`` as well."""
 
     id: str = Field(default_factory=lambda: str(uuid4()))
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """What a method changed: fields that were set, and fields that are gone."""
+    """The changes of a method: fields that were set, and fields that were removed."""
 
     put: Mapping[str, Any]
     gone: tuple[str, ...] = ()
@@ -44,9 +44,9 @@ class Patch:
 
 
 def create(initial: Any, declared: Any) -> State:
-    """The state that a flow begins with: ``initial_state``, or else an empty one of the type in ``Flow[...]``.
+    """Create the initial state: ``initial_state``, or an empty one of the type in ``Flow[...]``.
 
-    A model whose required fields are not given yet is created without them: the kickoff's inputs may bring them.
+    Required fields of a model that are not given yet are left unset: the kickoff's inputs may provide them.
     """
     wanted = declared if initial is None else initial
     if isinstance(wanted, BaseModel):
@@ -70,26 +70,26 @@ def create(initial: Any, declared: Any) -> State:
 
 @cache
 def with_id(model: type[BaseModel]) -> type[BaseModel]:
-    """The model itself if it has an ``id``, else one that is the same and has."""
+    """Return the model if it has an ``id``, else a copy that has one."""
     if "id" in model.model_fields:
         return model
     return type(model.__name__, (model, FlowState), {"__module__": model.__module__, "__doc__": model.__doc__})
 
 
 def state_id(state: State) -> str:
-    """The state's id; "" if it has none."""
+    """Return the state's id; "" if it has none."""
     return str(fields(state).get("id") or "")
 
 
 def fields(state: State) -> dict[str, Any]:
-    """The live values by field; a model's private attributes too."""
+    """Return the live values by field, including a model's private attributes."""
     if isinstance(state, dict):
         return dict(state)
     return {**state.__dict__, **(state.__pydantic_extra__ or {}), **(state.__pydantic_private__ or {})}
 
 
 def put(state: State, patch: Patch) -> None:
-    """Write a patch into the state, in place. The values were made by the state's own type: nothing is validated."""
+    """Apply a patch in place. Its values were made by the state's own type, so they are not validated."""
     if isinstance(state, dict):
         state.update(patch.put)
         for name in patch.gone:
@@ -103,7 +103,7 @@ def put(state: State, patch: Patch) -> None:
 
 
 def give(state: State, inputs: Mapping[str, Any]) -> None:
-    """Put a kickoff's inputs into the state. Raises `BadInput` where they do not fit the model."""
+    """Put a kickoff's inputs into the state. Raises `BadInput` if they do not fit the model."""
     if isinstance(state, dict):
         state.update(inputs)
         return
@@ -115,7 +115,7 @@ def give(state: State, inputs: Mapping[str, Any]) -> None:
 
 
 def twin(state: State) -> State:
-    """A deep copy. What cannot be copied (a lock, a client) is the same object in both."""
+    """Return a deep copy. Objects that cannot be copied (a lock, a client) are shared."""
     memo: dict[int, Any] = {}
     if isinstance(state, dict):
         return {name: copied(value, memo) for name, value in state.items()}
@@ -127,14 +127,14 @@ def twin(state: State) -> State:
 
 
 def revised(state: State, values: Mapping[str, Any], gone: Iterable[str] = ()) -> State:
-    """A twin of the state with some fields as they were dumped before."""
+    """Return a copy of the state in which some fields have earlier values."""
     found = twin(state)
     put(found, Patch({name: _typed(found, name, value) for name, value in values.items()}, tuple(gone)))
     return found
 
 
 def copied(value: Any, memo: dict[int, Any] | None = None) -> Any:
-    """A deep copy of a value, as deep as can be."""
+    """Return a copy of a value, as deep as possible."""
     try:
         return copy.deepcopy(value, memo)
     except Exception:  # something in it refuses to be copied, in its own way
@@ -146,7 +146,7 @@ def copied(value: Any, memo: dict[int, Any] | None = None) -> Any:
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Patch:
-    """What must be put into ``before`` to make it ``after``."""
+    """Return the patch from ``before`` to ``after``."""
     return Patch(
         {name: value for name, value in after.items() if not same(before.get(name, MISSING), value)},
         tuple(name for name in before if name not in after),
@@ -154,7 +154,7 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Patch:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values are equal and of one type, all the way down, also where they cannot be compared as such."""
+    """Whether two values are equal and of the same type, recursively, even if they cannot be compared by ``==``."""
     if one is other:
         return True
     if type(one) is not type(other):
@@ -173,7 +173,9 @@ def same(one: Any, other: Any) -> bool:
 
 
 def dump(state: State, refuse: Callable[[str, Any], None]) -> dict[str, Any]:
-    """The state as JSON. ``refuse`` is called with each field that is none; unless it raises, the field is left out."""
+    """Return the state as JSON. ``refuse`` is called with each field that is not JSON; unless it raises, the field is
+    left out.
+    """
     found: dict[str, Any] = {}
     for name, value in fields(state).items():
         if isinstance(state, BaseModel) and name not in type(state).model_fields:
@@ -191,7 +193,7 @@ def dump(state: State, refuse: Callable[[str, Any], None]) -> dict[str, Any]:
 
 
 def load(state: State, data: Mapping[str, Any]) -> None:
-    """Make the state what `dump` wrote, typed by the model at hand. Raises `BadFlow` where it no longer fits."""
+    """Restore the state from what `dump` wrote, typed by the current model. Raises `BadFlow` if it no longer fits."""
     if isinstance(state, dict):
         state.clear()
         state.update(data)
@@ -207,7 +209,7 @@ def load(state: State, data: Mapping[str, Any]) -> None:
 
 
 def _typed(state: State, name: str, value: Any) -> Any:
-    """A field's value, from JSON, as the model declares it."""
+    """A field's value, converted from JSON to the declared type."""
     if isinstance(state, dict) or name not in type(state).model_fields:
         return value
     try:
@@ -224,7 +226,7 @@ def _identified(state: State) -> State:
 
 
 def _home(state: BaseModel, name: str) -> dict[str, Any]:
-    """The dict of a model in which a field lives."""
+    """The dict of a model that holds a field."""
     if name in type(state).model_fields:
         return state.__dict__
     if state.__pydantic_private__ is not None and name in type(state).__private_attributes__:

@@ -1,4 +1,4 @@
-"""The state of what runs in this process, its checkpoints, and how it comes back from one."""
+"""The state of kickoffs in this process, its checkpoints, and restoring from one."""
 
 from runner.providers.config import CheckpointConfig
 from runner.snapshots.kinds import Kind, kind_of

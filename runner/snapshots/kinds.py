@@ -1,4 +1,4 @@
-"""The kinds of entities a state holds, and where each says how it becomes data and comes back."""
+"""The kinds of entities in a state, and the code that converts each to data and back."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,34 +9,35 @@ from runner.core.errors import BadCheckpoint
 
 
 class Kind(Protocol):
-    """How entities of one kind are stored as data, and restored with the code at hand.
+    """Stores entities of one kind as data, and restores them with the code at hand.
 
-    Data is JSON and holds no code, no key of a client, and nothing to be imported by name.
+    The data is JSON without code, keys of clients, or names to be imported.
     """
 
     name: str
     """Its ``entity_type``."""
 
     def describe(self, entity: Any, state: Any) -> dict[str, Any]:
-        """The entity as data."""
+        """Return the entity as data."""
 
     def build(self, data: dict[str, Any], state: Any) -> Any:
-        """An entity from data alone: all that is known without code."""
+        """Build an entity from data alone, without code."""
 
     def living(self, cls: type[Any]) -> Iterator[Any]:
-        """Code of ``cls`` that is alive in this process, the newest first."""
+        """Iterate over the code of ``cls`` that is alive in this process, newest first."""
 
     def fits(self, code: Any, stored: Any) -> bool:
-        """Whether ``code``, a living entity (or class), is what ``stored``, which `build` gave, was made from."""
+        """Whether ``stored``, which `build` returned, was made from ``code``, a living entity or class."""
 
     def graft(self, code: Any, stored: Any, state: Any, *, sure: bool) -> Any:
-        """A new entity: the code of ``code`` with the data of ``stored``. ``sure``: the caller named the code.
+        """Return a new entity with the code of ``code`` and the data of ``stored``. ``sure``: the caller named the
+        code.
 
-        Raises `BadCheckpoint` if the two have nothing to do with each other.
+        Raises `BadCheckpoint` if the two do not belong together.
         """
 
     def adopt(self, code: Any, stored: Any, state: Any) -> None:
-        """`graft` without a copy: ``code``, kicked off inside of what was restored, continues as ``stored``."""
+        """`graft` without a copy: ``code``, kicked off inside a restored entity, continues as ``stored``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ KINDS = frozenset(_HOMES)
 
 
 def kind_of(entity_type: str) -> Kind:
-    """The kind of this name. Raises `BadCheckpoint`."""
+    """Return the kind with this name. Raises `BadCheckpoint`."""
     home = _HOMES.get(entity_type)
     if home is None:
         raise BadCheckpoint(f"the checkpoint holds a {entity_type!r}, which this version does not know")

@@ -1,4 +1,4 @@
-"""What ``restore_from`` names: which provider reads it, and whether it is one checkpoint or a place full of them."""
+"""Resolves ``restore_from``: which provider reads it, and whether it is one checkpoint or a location with several."""
 
 import contextlib
 import json
@@ -11,9 +11,9 @@ from runner.providers.detect import detect_provider
 
 
 def provider_of(config: CheckpointConfig) -> BaseProvider:
-    """The provider that reads ``config.restore_from``: the one told by what stands there.
+    """Return the provider that reads ``config.restore_from``, detected from its form.
 
-    A third-party provider cannot be told that way, so it is taken where the config names it.
+    A third-party provider cannot be detected, so the config's own is used if it knows the location.
     """
     named = config.provider
     if _is_own(config):
@@ -25,7 +25,7 @@ def provider_of(config: CheckpointConfig) -> BaseProvider:
 
 
 def one_of(provider: BaseProvider, config: CheckpointConfig) -> str:
-    """The location of one checkpoint: the named one, or the newest complete one of a named location."""
+    """Return the location of one checkpoint: the named one, or the newest complete one of a location."""
     location = str(config.restore_from)
     if _is_own(config) or _is_place(location) or _knows(provider, location):
         return provider.latest(config.location if _is_own(config) else location).location
@@ -33,15 +33,17 @@ def one_of(provider: BaseProvider, config: CheckpointConfig) -> str:
 
 
 def is_new(config: CheckpointConfig) -> bool:
-    """Whether ``restore_from`` is the place that the run itself writes to, and nothing is there yet.
+    """Whether ``restore_from`` is the run's own location, and nothing is there yet.
 
-    Such a run begins, and the next one resumes from it.
+    Such a run starts from the beginning, and the next one resumes from it.
     """
     return _is_own(config) and not config.provider.checkpoints(config.location)
 
 
 def place_of(file: Path) -> Path | None:
-    """The directory of a checkpoint's file, which stands below it in folders named after its branch; None elsewhere."""
+    """Return the directory to which a checkpoint's file belongs, above the folders of its branch; None if it is
+    elsewhere.
+    """
     if file.suffix != ".json":
         return None
     try:
@@ -52,16 +54,17 @@ def place_of(file: Path) -> Path | None:
 
 
 def place_around(location: str) -> str:
-    """The place that a directory is a branch of, if that is what it is; else the directory itself."""
+    """Return the location of which a directory is a branch, else the directory itself."""
     files = sorted(Path(location).glob("*_p-*.json"))
     found = place_of(files[-1]) if files else None
     return location if found is None else str(found)
 
 
 def going_on_at(config: CheckpointConfig, branch: str, own: object) -> CheckpointConfig:
-    """The config of a run that was restored with ``config``: without a location of its own, it writes where it was.
+    """Return the config of a run that was restored with ``config``: without a location of its own, it writes where it
+    was.
 
-    When to write and how many to keep, where ``config`` does not say, are as in ``own``, the code's setting.
+    Fields that ``config`` does not set are those of ``own``, the code's setting.
     """
     settled = config.going_on()
     if isinstance(own, CheckpointConfig):
@@ -84,12 +87,12 @@ def going_on_at(config: CheckpointConfig, branch: str, own: object) -> Checkpoin
 
 
 def _is_own(config: CheckpointConfig) -> bool:
-    """Whether it is to resume from where it writes to."""
+    """Whether it resumes from where it writes to."""
     return config.location in (str(config.restore_from), f"{config.restore_from}.db")
 
 
 def _knows(provider: BaseProvider, location: str) -> bool:
-    """Whether a third-party provider has checkpoints there: only it can tell what its locations look like."""
+    """Whether a third-party provider has checkpoints there: only it knows what its locations look like."""
     if type(provider).__module__.startswith("runner.providers"):
         return False
     with contextlib.suppress(RunnerError, ValueError, OSError):

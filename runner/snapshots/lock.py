@@ -1,4 +1,4 @@
-"""The lock of a state: reentrant, safe to fork, and with a way to the front of those who wait."""
+"""The lock of a state: reentrant, safe to fork, and with priority for signals."""
 
 import contextlib
 import threading
@@ -10,8 +10,9 @@ _PATIENCE = 1.0  #: seconds that others let an urgent holder go first
 
 
 class StateLock(ForkSafeLock):
-    """Tasks that write one checkpoint after the other take it again as soon as they release it: a waiter that came
-    because of a signal would wait for long. The others let that one go first."""
+    """Tasks that write checkpoints in quick succession take the lock again as soon as they release it, so a thread that
+    must write because of a signal would wait for long. The others let that thread go first.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -22,7 +23,7 @@ class StateLock(ForkSafeLock):
         self._no_hurry.set()
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take it, as `threading.RLock.acquire` does."""
+        """Acquire it, as `threading.RLock.acquire` does."""
         me = threading.get_ident()
         if not self._no_hurry.is_set() and me not in (self._owner, self._hurried):
             self._no_hurry.wait(_PATIENCE)
@@ -33,7 +34,7 @@ class StateLock(ForkSafeLock):
         return True
 
     def release(self) -> None:
-        """Let it go once."""
+        """Release it once."""
         self._depth -= 1
         if self._depth == 0:
             self._owner = 0
@@ -41,7 +42,7 @@ class StateLock(ForkSafeLock):
 
     @contextlib.contextmanager
     def hurried(self) -> Iterator[None]:
-        """Hold it, and go before the others who wait. For one thread of the process at a time."""
+        """Hold it with priority over other waiting threads. For one thread of the process at a time."""
         self._hurried = threading.get_ident()
         self._no_hurry.clear()
         try:

@@ -1,4 +1,4 @@
-"""Older checkpoints become ones of today, one version after the other."""
+"""Migrates older checkpoints to the current version, one version after the other."""
 
 import logging
 import re
@@ -17,12 +17,12 @@ Data = dict[str, Any]
 
 
 def get_version() -> str:
-    """The version that stands in a checkpoint written here."""
+    """Return the version that checkpoints are written with."""
     return VERSION
 
 
 def migrate(data: Data) -> Data:
-    """``data`` in today's form. Raises `BadCheckpoint` if it was written by a newer version than this one."""
+    """Return ``data`` in the current form. Raises `BadCheckpoint` if a newer version wrote it."""
     raw = data.get(VERSION_KEY)
     if raw is None:
         logger.warning("Checkpoint has no %s, treating as 0.0.0", VERSION_KEY)
@@ -47,7 +47,7 @@ def migrate(data: Data) -> Data:
 
 
 def _name_the_entities(data: Data) -> Data:
-    """Before 1.0.0 nothing had to say what an entity is, which branch this is, or have a record."""
+    """Before 1.0.0, the type of an entity, the branch and the event record were optional."""
 
     def named(entity: Any) -> Any:
         if not isinstance(entity, dict) or "entity_type" in entity:

@@ -1,4 +1,4 @@
-"""On which checkpoints a kickoff stands, so that they are not pruned under it; and what is left when it is over."""
+"""Protects the checkpoints that a kickoff depends on from pruning, and prunes when the kickoff ends."""
 
 import contextlib
 import logging
@@ -25,12 +25,12 @@ class _Held:
 
 @dataclass(slots=True)
 class Pins:
-    """The newest checkpoint of one kickoff at each place that it writes to."""
+    """The newest checkpoint of one kickoff at each location and branch that it writes to."""
 
     _held: dict[BranchLocation, _Held] = field(default_factory=dict)
 
     def move(self, config: CheckpointConfig, branch: str, checkpoint_id: str, own_location: str) -> None:
-        """The newest one at a place is this now."""
+        """Protect a newly written checkpoint instead of the one before it."""
         place = (type(config.provider).__name__, config.location, branch)
         before = self._held.get(place)
         self._held[place] = _Held(config.provider, config.location, checkpoint_id, own_location, config.max_checkpoints)
@@ -38,7 +38,9 @@ class Pins:
             config.provider.hold(own_location, before.checkpoint_id if before else None)
 
     def end(self) -> None:
-        """The kickoff is over: it counts with all others that are, and of those ``max_checkpoints`` stay."""
+        """Release all checkpoints and prune: the kickoff has ended, so only ``max_checkpoints`` of all ended ones
+        stay.
+        """
         while self._held:
             (_, _, branch), one = self._held.popitem()
             try:

@@ -1,6 +1,6 @@
-"""How far one kickoff of a crew or an agent is: what a checkpoint holds beside the code's own fields.
+"""The progress of one kickoff of a crew or an agent: what a checkpoint holds besides the code's own fields.
 
-Everything in it changes under the state's lock, together with the event that says so. So a snapshot never shows a
+It changes only under the state's lock, together with the event that announces the change. So a snapshot never has a
 task's output without its ``task_completed``, or the other way round.
 """
 
@@ -13,7 +13,7 @@ from runner.core.plan.dependencies import ReadSet
 
 @dataclass
 class TaskProgress:
-    """A task in flight: its steps, by their identity (`runner.journal`), and its agent's conversation."""
+    """A task in flight: its recorded steps, by their identity (`runner.journal`), and its agent's conversation."""
 
     steps: dict[str, str] = field(default_factory=dict)
     messages: list[dict[str, Any]] = field(default_factory=list)
@@ -24,11 +24,13 @@ class TaskProgress:
 
 @dataclass
 class Progress:
-    """One kickoff.
+    """The progress of one kickoff.
 
-    ``given`` is what it was kicked off with, as JSON: ``inputs`` before the callbacks, or an agent's messages.
-    ``outputs`` are those of finished tasks, ``used`` what each of them used (`runner.core.plan.dependencies`);
-    ``tasks`` are in flight, or failed and may be resumed.
+    Attributes:
+        given: the arguments of the kickoff as JSON: the inputs before callbacks, or an agent's messages.
+        outputs: those of finished tasks.
+        used: what each finished task used (`runner.core.plan.dependencies`).
+        tasks: those in flight, or failed and resumable.
     """
 
     inputs: dict[str, Any] = field(default_factory=dict)
@@ -40,17 +42,17 @@ class Progress:
     used: dict[str, ReadSet] = field(default_factory=dict)
 
     def task(self, key: str) -> TaskProgress:
-        """A task's progress."""
+        """Return a task's progress."""
         return self.tasks.setdefault(key, TaskProgress())
 
     def drop(self, key: str) -> None:
-        """It is to run again."""
+        """Forget a task, so that it runs again."""
         for known in (self.outputs, self.tasks, self.used):
             known.pop(key, None)
         self.skipped.discard(key)
 
     def finish(self, key: str, output: TaskOutput, used: ReadSet) -> None:
-        """It is done: how it came to its output need not be kept."""
+        """Keep a finished task's output, and drop its steps and conversation."""
         self.outputs[key] = output
         self.tasks.pop(key, None)
         self.used[key] = used

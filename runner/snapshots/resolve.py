@@ -1,4 +1,4 @@
-"""Which checkpoint settings an event falls under."""
+"""Resolves the checkpoint setting that applies to an event."""
 
 from contextvars import ContextVar
 from typing import Any, Final
@@ -21,7 +21,7 @@ _crew: ContextVar[tuple[Any, frozenset[int]] | None] = ContextVar("runner_kicked
 
 
 def resolve_checkpoint(value: CheckpointConfig | bool | None) -> CheckpointConfig | _OptedOut | None:
-    """The config that a ``checkpoint=`` means; None to look further out, `OPTED_OUT` to stop looking."""
+    """Return the config that a ``checkpoint=`` means; None to inherit, `OPTED_OUT` for no checkpoints."""
     if isinstance(value, CheckpointConfig):
         event_bus.arm_recording()
         return value
@@ -32,21 +32,21 @@ def resolve_checkpoint(value: CheckpointConfig | bool | None) -> CheckpointConfi
 
 
 def inside(source: Any) -> ContextValue[Any]:
-    """What models, tools and guardrails do in this context belongs to ``source``: a task, an agent or a flow."""
+    """In this context, events of models, tools and guardrails belong to ``source``: a task, an agent or a flow."""
     return ContextValue(_inside, source)
 
 
 def kicked_off(crew: Any) -> ContextValue[Any]:
-    """In this context the crew's tasks and agents are this crew's, also where they are others' too."""
+    """In this context, the crew's tasks and agents belong to this crew, even if others have them too."""
     members = frozenset(map(id, (*crew.all_tasks, *crew.staff)))
     return ContextValue(_crew, (crew, members))
 
 
 def find_checkpoint(source: Any) -> CheckpointConfig | None:
-    """The settings for an event of ``source``.
+    """Return the config for an event of ``source``; None if it triggers no checkpoints.
 
-    A crew's and a flow's are their own; an agent's are its own, else its crew's; a task's are its agent's, else its
-    crew's. Anything else belongs to the task, agent or flow that it happens in.
+    Crews and flows have their own. For an agent it is its own, else its crew's; for a task its agent's, else its
+    crew's. Other events belong to the task, agent or flow in which they happen.
     """
     if getattr(source, "entity_type", None) not in ("crew", "flow", "agent", "task"):
         source = _inside.get()

@@ -1,4 +1,4 @@
-"""From a checkpoint to something that can be kicked off: data from the store, code from the code at hand."""
+"""Restores an entity from a checkpoint: data from the store, code from this process."""
 
 from typing import Any
 
@@ -13,10 +13,10 @@ from runner.snapshots.runtime import RuntimeState
 
 
 def apply_checkpoint(entity: Any, config: CheckpointConfig | None) -> Any:
-    """What ``kickoff(from_checkpoint=config)`` means for an entity.
+    """Apply ``kickoff(from_checkpoint=config)`` to an entity.
 
-    With a ``restore_from``: the restored entity, to be kicked off instead. Without, or where it is the run's own
-    location and nothing is there yet: None, and the config is the entity's own from now on.
+    With a ``restore_from``, returns the restored entity, to be kicked off instead. Without one, or if it is the run's
+    own location and empty, returns None, and makes the config the entity's own.
     """
     if config is None:
         return None
@@ -31,9 +31,10 @@ def apply_checkpoint(entity: Any, config: CheckpointConfig | None) -> Any:
 
 
 def take_up(crew: Any) -> Any:
-    """The crew as it was left unfinished, where its own ``checkpoint`` has a ``restore_from``; None to start over.
+    """Return the unfinished crew at the ``restore_from`` of the crew's own ``checkpoint``; None to start from the
+    beginning.
 
-    It looks once: a program that says so resumes if it died, and starts if there is nothing to resume.
+    The setting is used once, so a program that has it resumes after a crash, and otherwise starts.
     """
     config = crew.checkpoint
     if not isinstance(config, CheckpointConfig) or config.restore_from is None:
@@ -53,10 +54,10 @@ def take_up(crew: Any) -> Any:
 def restore(
     cls: type[Any], config: CheckpointConfig, *, code: Any = None, fork: bool = False, branch: str | None = None
 ) -> Any:
-    """The entity of ``cls``'s kind in the checkpoint that ``config`` names, ready to resume.
+    """Return the entity of ``cls``'s kind in the checkpoint that ``config`` names, ready to resume.
 
-    ``code`` is the living entity to take the code from; without it, the newest living one of ``cls`` that fits. An
-    entity for which there is none has its data only. Raises `BadCheckpoint`.
+    ``code`` is the living entity that provides the code; default: the newest living one of ``cls`` that fits. Without
+    any, the entity has only its data. Raises `BadCheckpoint`.
     """
     kind = kind_of(cls.entity_type)
     state = RuntimeState.from_checkpoint(config_of(config))
@@ -81,7 +82,7 @@ def restore(
 
 
 def _chosen(kind: Kind, cls: type[Any], stored: list[Any], code: Any) -> Any:
-    """The stored entity that is meant: one that fits the code at hand, else the first."""
+    """The stored entity to restore: one that fits the code at hand, else the first."""
     living = [code] if code is not None else list(kind.living(cls))
     return next((one for one in stored if any(kind.fits(thing, one) for thing in living)), stored[0])
 

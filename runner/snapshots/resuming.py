@@ -1,4 +1,4 @@
-"""Closes or continues what was open when a checkpoint was written, so that every start has one end."""
+"""Closes or continues the events that were open when a checkpoint was written, so that every start has one end."""
 
 from typing import Any
 
@@ -14,7 +14,9 @@ _FAILURES = {start: end for end, start in VALID_EVENT_PAIRS.items() if end.endsw
 
 
 def resume_start(event_type: str, task_id: str) -> bool:
-    """Continue under the latest open start of this type of a task, if one is recorded. See `resume_task_scope`."""
+    """Continue under the latest open start event of this type for a task, if one is recorded. See
+    `resume_task_scope`.
+    """
     state = event_bus.runtime_state
     started = state.event_record.latest_open(event_type, task_id) if state is not None else None
     if started is None or any(event_id == started for event_id, _ in event_stack()):
@@ -24,16 +26,17 @@ def resume_start(event_type: str, task_id: str) -> bool:
 
 
 def is_open(state: RuntimeState | None, event_id: str | None) -> bool:
-    """Whether an event is recorded as begun and not ended."""
+    """Whether an event is recorded as started and not ended."""
     node = state.event_record.get(event_id) if state is not None and event_id else None
     return node is not None and not node.neighbors("completed_by")
 
 
 def close_interrupted(source: Any, task_id: str, *, but: frozenset[str]) -> None:
-    """End what a task had begun when it was stopped (a call of a model, of a tool), except for the types in ``but``.
+    """Emit a failure for everything that a task had open when it was interrupted (model calls, tool calls), except for
+    the types in ``but``.
 
-    It will be begun again if it has to be; the one that was stopped did not come to an end of its own. That goes for
-    all that was open inside of it, too: for a coworker who was at work for a tool.
+    Interrupted work starts over if it is needed again. This includes nested work, such as that of a coworker for a
+    tool.
     """
     state = event_bus.runtime_state
     if state is None:
@@ -54,7 +57,7 @@ def close_interrupted(source: Any, task_id: str, *, but: frozenset[str]) -> None
 
 
 def _is_inside(record: EventRecord, node: EventNode, but: frozenset[str]) -> bool:
-    """Whether it began inside of something of the same task whose type is none of ``but``."""
+    """Whether it began inside another event of the same task whose type is not in ``but``."""
     task_id, parent = node.event.task_id, node.event.parent_event_id
     while parent and (outer := record.get(parent)) is not None and outer.event.task_id == task_id:
         if outer.event.type not in but:
@@ -64,7 +67,7 @@ def _is_inside(record: EventRecord, node: EventNode, but: frozenset[str]) -> boo
 
 
 def _stack_of(record: EventRecord, node: EventNode | None) -> Stack:
-    """The stack as it was right after an event that starts something."""
+    """The stack right after a start event."""
     found: list[tuple[str, str]] = []
     while node is not None:
         found.append((node.event.event_id, node.event.type))

@@ -1,4 +1,4 @@
-"""The state of what runs in this process: entities, what happened, and where it stands among its checkpoints."""
+"""The state of kickoffs in this process: entities, events, and the position among their checkpoints."""
 
 import json
 import logging
@@ -43,10 +43,9 @@ __all__ = ["RuntimeState", "_prepare_entities", "_sync_checkpoint_fields"]
 
 
 class RuntimeState(RootModel[list[Any]]):
-    """Crews, flows and agents that run here, with their events. What a checkpoint is a picture of.
+    """The crews, flows and agents that run in this process, with their events; a checkpoint is a snapshot of it.
 
-    ``checkpoint`` writes one now. Whoever changes what an entity says of itself while it runs does it under ``lock``,
-    and so a picture is of one moment.
+    `checkpoint` writes one now. Code that changes an entity while it runs holds ``lock``, so a snapshot is consistent.
     """
 
     root: list[Any]
@@ -80,7 +79,7 @@ class RuntimeState(RootModel[list[Any]]):
     branch = Private[str]("_branch", "The branch that checkpoints are written on.")
 
     def register(self, entity: Any) -> None:
-        """Have an entity in it, once. An agent of a crew that is in it is part of that crew."""
+        """Add an entity, once. An agent of a crew in the state is part of that crew."""
         if getattr(entity, "entity_type", None) not in KINDS:
             return
         with self._lock:
@@ -90,7 +89,7 @@ class RuntimeState(RootModel[list[Any]]):
             self.root.append(entity)
 
     def forget(self, entity: Any) -> None:
-        """Have it no more."""
+        """Remove an entity."""
         with self._lock:
             self.root[:] = [one for one in self.root if one is not entity]
             self._progress.pop(id(entity), None)
@@ -98,7 +97,7 @@ class RuntimeState(RootModel[list[Any]]):
     # -- as data
 
     def describe(self, trigger: str | None = None) -> dict[str, Any]:
-        """A picture of this moment, as JSON-able data that nothing else changes."""
+        """Return a snapshot of the state as JSON-able data."""
         with self._lock:
             data: dict[str, Any] = {
                 VERSION_KEY: VERSION,
@@ -114,7 +113,7 @@ class RuntimeState(RootModel[list[Any]]):
         return self.describe()
 
     def to_text(self, trigger: str | None = None) -> str:
-        """`describe` as JSON."""
+        """Return `describe` as JSON text."""
         data = self.describe(trigger)
         try:
             return to_json(data, inf_nan_mode="null").decode()
@@ -123,7 +122,7 @@ class RuntimeState(RootModel[list[Any]]):
 
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> Self:
-        """A state from what `describe` gave, of this or an earlier version. Raises `BadCheckpoint`.
+        """Build a state from what `describe` returned, in this or an earlier version. Raises `BadCheckpoint`.
 
         Its entities have their data and no code.
         """
@@ -146,7 +145,7 @@ class RuntimeState(RootModel[list[Any]]):
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes | bytearray, **_: Any) -> Self:
-        """A state from its JSON. Raises `BadCheckpoint`, a `ValueError`."""
+        """Build a state from JSON text. Raises `BadCheckpoint`, a `ValueError`."""
         try:
             data = json.loads(json_data)
         except ValueError as error:
@@ -155,7 +154,7 @@ class RuntimeState(RootModel[list[Any]]):
 
     @classmethod
     def model_validate(cls, obj: Any, **_: Any) -> Self:
-        """A state from its data, or from entities."""
+        """Build a state from its data, or from entities."""
         if isinstance(obj, dict):
             return cls.from_data(obj)
         if isinstance(obj, list):
@@ -167,12 +166,12 @@ class RuntimeState(RootModel[list[Any]]):
     # -- writing
 
     def checkpoint(self, location: str) -> str:
-        """Write a checkpoint now and return where it is. Raises what its provider raised."""
+        """Write a checkpoint now and return its location. Raises what the provider raised."""
         with self._lock:
             return self.write(self._provider, location)
 
     async def acheckpoint(self, location: str) -> str:
-        """`checkpoint`, with the provider's own async write."""
+        """`checkpoint`, by the provider's async method."""
         provider, observer = self._provider, _WriteObserver(self, self._provider, location)
         try:
             text = self.to_text()
@@ -189,7 +188,8 @@ class RuntimeState(RootModel[list[Any]]):
     def write(
         self, provider: BaseProvider, location: str, trigger: str | None = None, about: dict[str, Any] | None = None
     ) -> str:
-        """Write a checkpoint with this provider; ``about`` are the task and agent it was triggered by.
+        """Write a checkpoint with this provider and return its location. ``about`` names the task and agent that
+        triggered it.
 
         The caller holds ``lock``.
         """
@@ -212,7 +212,9 @@ class RuntimeState(RootModel[list[Any]]):
 
     @classmethod
     def from_checkpoint(cls, config: CheckpointConfig, **_: Any) -> Self:
-        """The state in the checkpoint that ``config.restore_from`` names, or the newest complete one of a location."""
+        """Load the state of the checkpoint that ``config.restore_from`` names, or of the newest complete one of a
+        location.
+        """
         if config.restore_from is None:
             raise BadCheckpoint("CheckpointConfig.restore_from must be set: it names the checkpoint to resume from")
         asked, began, provider = str(config.restore_from), time.perf_counter(), None
@@ -242,14 +244,16 @@ class RuntimeState(RootModel[list[Any]]):
 
     @classmethod
     async def afrom_checkpoint(cls, config: CheckpointConfig, **_: Any) -> Self:
-        """`from_checkpoint` for those who await it."""
+        """`from_checkpoint`, to be awaited."""
         import asyncio
 
         return await asyncio.to_thread(cls.from_checkpoint, config)
 
     def fork(self, branch: str | None = None) -> None:
-        """Continue on another branch: this name, or a unique one. The next checkpoint is written there,
-        with the fork point as its parent. Raises ValueError for a name that no provider takes."""
+        """Continue on another branch: ``branch``, or a generated name.
+
+        The next checkpoint is written there, with the fork point as its parent. Raises ValueError for an invalid name.
+        """
         if not branch:
             unique = uuid.uuid4().hex
             branch = f"fork/{self._checkpoint_id}_{unique[:6]}" if self._checkpoint_id else f"fork/{unique[:8]}"
@@ -268,7 +272,7 @@ class RuntimeState(RootModel[list[Any]]):
 
 
 class _WriteObserver:
-    """The events around one write."""
+    """Emits the events around one write."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A kickoff, from the state's side: which state it runs in, and for how long."""
+"""The scope of a kickoff: which state it runs in, and for how long."""
 
 import contextlib
 from collections.abc import Iterator
@@ -14,21 +14,21 @@ from runner.snapshots.signals import watching
 
 
 def settings_of(entity: Any) -> list[CheckpointConfig]:
-    """The checkpoint settings of an entity and, if it is a crew, of its agents."""
+    """Return the checkpoint configs of an entity and, if it is a crew, of its agents."""
     found = [resolve_checkpoint(one.checkpoint) for one in (entity, *getattr(entity, "everyone", ()))]
     return [one for one in found if isinstance(one, CheckpointConfig)]
 
 
 @contextlib.contextmanager
 def running(entity: Any, given: Any = None) -> Iterator[RuntimeState | None]:
-    """While in this context, ``entity`` is kicked off; gives the state to run in, None where nothing is recorded.
+    """Context of a kickoff of ``entity``; yields the state to run in, None if nothing is recorded.
 
-    Recording is armed if it or one of its agents has checkpoint settings; the signals that those name are watched. A
-    restored entity runs in the state it was restored with, once; one that is kicked off inside another one's kickoff in
-    that one's state; any other in a state of its own, which is dropped at the end.
+    Recording is armed if the entity or one of its agents has checkpoint settings, and the signals in these are watched.
+    A restored entity runs in its restored state, once. A nested kickoff runs in the state of the outer one. Any other
+    runs in a new state, which is dropped at the end.
 
-    Inside of what was restored, an entity that fits one that was in flight then, and is ``given`` the same, continues
-    as that one.
+    Inside a restored entity, a nested one that fits one in flight, and has the same arguments (``given``), continues as
+    that one.
     """
     settings_of(entity)
     restored: RuntimeState | None = getattr(entity, "_restored", None)
@@ -72,7 +72,7 @@ def _go_on_as_one_in_flight(entity: Any, given: Any, state: RuntimeState) -> Non
 
 
 def _forget(entity: Any) -> None:
-    """A kickoff inside another one's is over: the outer state has no more use for its data."""
+    """Remove the data of a nested kickoff that has ended from the outer state."""
     run = kickoff.peek()
     if run is not None and isinstance(state := run.state, RuntimeState):
         with state.lock:

@@ -1,9 +1,9 @@
-"""Signals that trigger a checkpoint: it is on disk before the process does what the signal asks of it.
+"""Signals that trigger a checkpoint: it is on disk before the signal takes its usual effect.
 
-A signal wakes a thread of ours at once (`signal.set_wakeup_fd`), whatever the main thread is blocked in or busy with
-and whichever lock it holds. It writes, and then has the signal do what it would have done without us: the default
-action itself, or the handler that was there before, in the main thread. So exit codes are the process's own, and a
-second signal acts without a checkpoint only where the first one's has been in the writing for seconds.
+A signal immediately wakes a separate thread (`signal.set_wakeup_fd`), whatever the main thread is blocked in and
+whichever lock it holds. That thread writes the checkpoint, and then has the signal take effect as without it: by the
+default action, or by the previous handler, in the main thread. So exit codes are the process's own, and a second signal
+acts without a checkpoint only if the first one's write has taken seconds.
 """
 
 import contextlib
@@ -40,20 +40,20 @@ _ALL_READ = 0
 
 @dataclass(frozen=True, eq=False)
 class _Live:
-    """A kickoff under way, and the settings in it that name signals."""
+    """A kickoff in flight, and those of its configs that name signals."""
 
     settings: tuple[CheckpointConfig, ...]
     state: RuntimeState | None
     context: contextvars.Context
 
     def wanting(self, name: str) -> list[CheckpointConfig]:
-        """The settings that this signal triggers, one for each place."""
+        """The configs that this signal triggers, one for each location."""
         found = {(c.location, type(c.provider)): c for c in self.settings if name in c.on_events}
         return list(found.values()) if self.state is not None else []
 
 
 class _Watcher:
-    """The handlers of this process, and the thread that writes for them."""
+    """The signal handlers of this process, and the thread that writes checkpoints for them."""
 
     def __init__(self) -> None:
         self.process = 0
@@ -93,7 +93,7 @@ class _Watcher:
             )
 
     def leave(self, live: _Live) -> None:
-        """The kickoff is over. What was asked for while it ran is written first."""
+        """End the watch of a kickoff. Pending checkpoints are written first."""
         try:
             self._await_thread()
         finally:
@@ -129,7 +129,7 @@ class _Watcher:
             threading.Thread(target=self._listen, name="signal-checkpoints", daemon=True).start()
 
     def _await_thread(self) -> None:
-        """Until the thread has seen to every signal that came: it may not even have been woken yet."""
+        """Wait until the thread has handled every signal so far; it may not even have been woken yet."""
         if self.process == os.getpid():
             seen = threading.Event()
             self._asking.append(seen)
@@ -141,7 +141,7 @@ class _Watcher:
             os.write(self._writing, bytes([word]))
 
     def _be_woken(self) -> bool:
-        """Whether signals wake the thread; they do unless another one has taken over the wakeup."""
+        """Whether signals wake the thread: true unless other code has replaced the wakeup file descriptor."""
         before = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
         if before in (-1, self._writing):
             return True
@@ -220,7 +220,7 @@ class _Watcher:
             self._forget_kicks(number)
 
     def _forget_kicks(self, kicked: int) -> None:
-        """What came of kicking; what else came meanwhile is kept."""
+        """Discard the wakeups that this code caused itself, and keep others."""
         os.set_blocking(self._reading, False)
         with contextlib.suppress(BlockingIOError):
             while words := os.read(self._reading, 100):
@@ -229,7 +229,9 @@ class _Watcher:
 
 
 def _act_by_default(number: int) -> None:
-    """What the system does at this signal if it is not handled. From any thread, and not at the main one's leisure."""
+    """Have the system perform its default action for this signal, from any thread, without waiting for the main
+    thread.
+    """
     if number == signal.SIGCONT:
         return  # it did: we continue
     library = ctypes.CDLL(None)
@@ -266,9 +268,9 @@ os.register_at_fork(after_in_child=_in_child)
 def watching(
     settings: Iterable[CheckpointConfig], state: RuntimeState | None = None, *, quiet: bool = False
 ) -> Iterator[None]:
-    """While in this context, the signals that ``settings`` name write a checkpoint of ``state``.
+    """In this context, the signals that ``settings`` name write a checkpoint of ``state``.
 
-    Without a state, handlers are installed for kickoffs in other threads.
+    Without a state, only the handlers are installed, for kickoffs in other threads.
     """
     named = tuple(config for config in settings if config.signals)
     if not named:
@@ -283,9 +285,9 @@ def watching(
 
 
 def signals_watched(*names: str) -> contextlib.AbstractContextManager[None]:
-    """To put around kickoffs in other threads, in the main thread: signals then write their checkpoints.
+    """Context for the main thread around kickoffs in other threads: signals then write their checkpoints.
 
-    ``names`` are those to watch, all five unless given.
+    ``names`` are the signals to watch; default: all five.
     """
     events: Any = list(names) or ["SIGTERM", "SIGINT", "SIGHUP", "SIGTSTP", "SIGCONT"]
     return watching([CheckpointConfig(on_events=events)])

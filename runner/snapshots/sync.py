@@ -1,11 +1,11 @@
-"""Runtime attributes copied into the public ``checkpoint_`` fields."""
+"""Copies runtime attributes to the public ``checkpoint_`` fields."""
 
 from collections.abc import Iterable
 from typing import Any
 
 
 def sync_checkpoint_fields(entity: Any) -> None:
-    """Let an entity's ``checkpoint_`` fields say what its runtime attributes say now."""
+    """Update an entity's ``checkpoint_`` fields from its runtime attributes."""
     if getattr(entity, "entity_type", None) in ("agent", "crew"):
         entity.checkpoint_kickoff_event_id = entity.kickoff_event_id
     own = getattr(entity, "sync_checkpoint_fields", None)
@@ -14,6 +14,6 @@ def sync_checkpoint_fields(entity: Any) -> None:
 
 
 def prepare_entities(root: Iterable[Any]) -> None:
-    """`sync_checkpoint_fields` for each."""
+    """Call `sync_checkpoint_fields` for each entity."""
     for entity in root:
         sync_checkpoint_fields(entity)

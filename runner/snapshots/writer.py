@@ -1,4 +1,4 @@
-"""Automatic checkpoints: a tap on the bus. It writes while the event that triggered it is still the latest one."""
+"""Writes automatic checkpoints: a tap on the event bus that runs while the triggering event is still the latest one."""
 
 import logging
 from typing import Any
@@ -17,7 +17,7 @@ logger = logging.getLogger("runner.snapshots")
 
 
 def write_if_asked(source: Any, event: BaseEvent, state: Any) -> None:
-    """Write a checkpoint if the settings that ``event`` falls under ask for it."""
+    """Write a checkpoint if the config that applies to ``event`` asks for it."""
     if not isinstance(state, RuntimeState) or event.type.startswith("checkpoint_") or is_replaying():
         return
     config = find_checkpoint(source)
@@ -28,7 +28,9 @@ def write_if_asked(source: Any, event: BaseEvent, state: Any) -> None:
 
 
 def write_now(state: RuntimeState, config: CheckpointConfig, event: BaseEvent) -> None:
-    """Write a checkpoint because of ``event``, and prune. If that fails, the run continues. Call it under the lock."""
+    """Write a checkpoint because of ``event``, and prune. If that fails, the run continues. The caller holds the
+    lock.
+    """
     about = {
         "task_id": event.task_id,
         "task_name": event.task_name,
@@ -69,7 +71,7 @@ def _prune(state: RuntimeState, config: CheckpointConfig, most: int, about: dict
 
 
 def install() -> None:
-    """Write automatic checkpoints in this process from now on, and have states that can be stored."""
+    """Enable automatic checkpoints in this process."""
     event_bus.state_factory = lambda: RuntimeState(root=[])
     event_bus.tap(write_if_asked)
 

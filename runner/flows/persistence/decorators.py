@@ -1,6 +1,6 @@
 """``@persist``: saves a flow's state after each method; ``kickoff(inputs={"id": ...})`` starts from it.
 
-It is the state alone: the methods run again. To resume with what was done, write checkpoints. On the fleet the run
+Only the state is saved: all methods run again. To resume with finished methods, write checkpoints. On the fleet the run
 keeps the state itself, and ``@persist`` does nothing.
 """
 
@@ -21,7 +21,7 @@ _MARK = "_runner_persist"
 
 
 class PersistenceFailed(TaskError, RuntimeError):
-    """A method is done, and the state of its flow could not be kept."""
+    """A method is done, but the state of its flow could not be saved."""
 
 
 class _Wish(NamedTuple):
@@ -30,9 +30,9 @@ class _Wish(NamedTuple):
 
 
 def persist(persistence: FlowPersistence | None = None, verbose: bool = False) -> Callable[[F], F]:
-    """Keep the state after this method; on a class of flows, after each of its methods.
+    """Save the state after this method; on a flow class, after each method.
 
-    Left out, ``persistence`` is an SQLite file, ``./.checkpoints/flow_states.db``.
+    ``persistence`` defaults to an SQLite file, ``./.checkpoints/flow_states.db``.
     """
     wish = _Wish(persistence or SQLiteFlowPersistence(), verbose)
 
@@ -44,7 +44,7 @@ def persist(persistence: FlowPersistence | None = None, verbose: bool = False) -
 
 
 def keep(flow: Any, method: str) -> None:
-    """A method is done: keep the state, if that is wished. Raises `PersistenceFailed`."""
+    """Save the state after a method, if there is a persistence. Raises `PersistenceFailed`."""
     wish: _Wish | None = getattr(getattr(flow, method, None), _MARK, None) or getattr(type(flow), _MARK, None)
     if wish is None:
         return
@@ -60,9 +60,9 @@ def keep(flow: Any, method: str) -> None:
 
 
 def take_up(flow: Any, inputs: Mapping[str, Any], source: str | None) -> None:
-    """The flow begins with the state that was kept under the id among its inputs.
+    """Start the flow with the saved state of the id among its inputs.
 
-    With a ``source``, it begins with that one's, under that id or one of its own. What was never kept changes nothing.
+    With a ``source``, start with the state of that id, under the flow's own id. If nothing was saved, nothing changes.
     """
     wanted = source or inputs.get("id")
     persistence = persistence_of(flow)
@@ -73,8 +73,9 @@ def take_up(flow: Any, inputs: Mapping[str, Any], source: str | None) -> None:
 
 
 def persistence_of(flow: Any) -> FlowPersistence | None:
-    """Where the state of a flow or of its class is looked for: its own option, else that of its class or its methods,
-    if they have one only."""
+    """Return the persistence of a flow or its class: its own option, else that of its class, else that of its methods
+    if they have only one.
+    """
     if flow.persistence is not None:
         found: FlowPersistence = flow.persistence
         return found

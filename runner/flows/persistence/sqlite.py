@@ -18,7 +18,7 @@ DEFAULT_PLACE = "./.checkpoints/flow_states.db"
 
 
 class SQLiteFlowPersistence(FlowPersistence):
-    """Keeps states in an SQLite file, in the table ``flow_states``."""
+    """Saves states in an SQLite file, in the table ``flow_states``."""
 
     db_path: str = DEFAULT_PLACE
 
@@ -26,7 +26,7 @@ class SQLiteFlowPersistence(FlowPersistence):
         super().__init__(**{"db_path": str(db_path or DEFAULT_PLACE), **more})
 
     def init_db(self) -> None:
-        """Make the file and its table."""
+        """Create the file and its tables."""
         with self._open():
             pass
 
@@ -40,7 +40,7 @@ class SQLiteFlowPersistence(FlowPersistence):
             )
 
     def load_state(self, flow_uuid: str) -> dict[str, Any] | None:
-        """The newest row."""
+        """Return the newest row."""
         if not Path(self.db_path).exists():
             return None
         with self._open() as connection:
@@ -52,7 +52,7 @@ class SQLiteFlowPersistence(FlowPersistence):
     def save_pending_feedback(
         self, flow_uuid: str, context: PendingFeedbackContext, state_data: Mapping[str, Any] | BaseModel
     ) -> None:
-        """Keep the state, and the question in the table ``pending_feedback``: one row for a flow."""
+        """Save the state, and the question in the table ``pending_feedback``: one row for each flow."""
         self.save_state(flow_uuid, context.method_name, state_data)
         state, asked = json.dumps(to_jsonable_python(state_data)), json.dumps(context.to_dict())
         with self._open() as connection:
