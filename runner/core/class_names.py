@@ -1,4 +1,4 @@
-"""The classes that code can name, to which stored values may be restored."""
+"""The classes that a task's code can name; stored values are restored only to these."""
 
 import dataclasses
 import functools
@@ -14,9 +14,9 @@ from runner.core.encoding import is_class_of_values
 
 
 class Names:
-    """What these functions can name: by their files' names, what those import, and what they are annotated with.
+    """The classes that these functions can name: in their files, in what those import, and in their annotations.
 
-    Looked for when first asked.
+    Computed when first used.
     """
 
     def __init__(self, functions: Iterable[Callable[..., Any]], classes: Iterable[type] = ()) -> None:
@@ -34,11 +34,11 @@ class Names:
         return found
 
     def find(self, name: str) -> type | None:
-        """The class that is meant by a name."""
+        """Return the class with this name."""
         return self._by_name.get(name)
 
     def name_of(self, of: type) -> str | None:
-        """The name by which a class is found; None where there is none."""
+        """Return the name under which a class is found; None if there is none."""
         if self._by_name.get(of.__qualname__) is of:
             return of.__qualname__
         return next((name for name, one in self._by_name.items() if one is of), None)
@@ -61,7 +61,7 @@ def _of(function: Callable[..., Any]) -> Iterator[tuple[str, type]]:
 
 
 def _plain(function: Any) -> Any:
-    """The function itself, of a method, a partial one, or an object that is called."""
+    """The underlying function of a method, a partial, or a callable object."""
     while True:
         if isinstance(function, functools.partial):
             function = function.func
@@ -74,7 +74,7 @@ def _plain(function: Any) -> Any:
 
 
 def _enclosed(function: Any) -> dict[str, Any]:
-    """What the functions around it named, as far as it uses that."""
+    """The names from enclosing functions that a function uses."""
     code = getattr(function, "__code__", None)
     found = {}
     for name, cell in zip(getattr(code, "co_freevars", ()), getattr(function, "__closure__", None) or (), strict=False):

@@ -9,26 +9,26 @@ from runner.core import waiting
 
 
 class Clock(Protocol):
-    """What time it is, and how to let some of it pass. All of it is in seconds."""
+    """Tells the time, and sleeps. All times are in seconds."""
 
     def now(self) -> float:
-        """The time of day, since 1970: of leases, of files, of what people read. It may be set back."""
+        """Return the time of day, since 1970, for leases, files and display. It may be set back."""
 
     def monotonic(self) -> float:
-        """The time since some moment: to measure with. It never goes back, and is the same in all processes here."""
+        """Return a time for measuring. It never goes back, and is the same in all processes of this machine."""
 
     def sleep(self, seconds: float, /) -> None:
-        """Return when so much has passed."""
+        """Return after so many seconds."""
 
     def wait(self, asleep: Callable[[float], object], seconds: float, /) -> None:
-        """Let so much pass in a call of ``asleep``, which may return sooner."""
+        """Call ``asleep`` for so many seconds; it may return sooner."""
 
     async def sleep_async(self, seconds: float, /) -> None:
-        """The same as `sleep` for who awaits it, under asyncio or trio."""
+        """`sleep`, to be awaited under asyncio or trio."""
 
 
 class SystemClock:
-    """The time of this machine."""
+    """The clock of this machine."""
 
     # Bound as they are: reading the clock costs no call of ours, and it is read for each step.
     now = staticmethod(time.time)
@@ -36,11 +36,11 @@ class SystemClock:
     sleep = staticmethod(waiting.sleep)
 
     def wait(self, asleep: Callable[[float], object], seconds: float, /) -> None:
-        """It sleeps by this time itself."""
+        """Call it; it sleeps by this clock itself."""
         asleep(seconds)
 
     async def sleep_async(self, seconds: float, /) -> None:
-        """Let the loop run meanwhile."""
+        """Sleep while the loop continues."""
         import asyncio  # only a program that awaits pays for it
 
         try:

@@ -7,7 +7,7 @@ T = TypeVar("T")
 
 
 class ContextValue(Generic[T]):
-    """In a ``with`` block, a context variable has this value. (A generator would cost twice as many calls.)"""
+    """Sets a context variable for a ``with`` block. (A generator would cost twice as many calls.)"""
 
     __slots__ = ("_token", "_value", "_variable")
 

@@ -1,6 +1,6 @@
-"""Compares two points in a run's history: inputs, and status, text, tokens and time of each task. Pure.
+"""Compares two points in a run's history: inputs, and each task's status, text, tokens and time. Pure.
 
-A point is a `Side`: a checkpoint, or a branch as it stands. Who reads a store makes the sides; this compares them.
+A point is a `Side`: a checkpoint, or the head of a branch. The callers read the sides from a store.
 """
 
 import difflib
@@ -19,7 +19,7 @@ CONTEXT = 3  #: unchanged lines around each change
 
 @dataclass(frozen=True, slots=True)
 class TaskSide:
-    """How one task stands on one side. ``tokens`` and ``ms`` are there where they were recorded."""
+    """The state of one task on one side. ``tokens`` and ``ms`` are None if they were not recorded."""
 
     status: str = PENDING
     output: str | None = None
@@ -27,13 +27,13 @@ class TaskSide:
     ms: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As ``--json`` prints it."""
+        """Return it as ``--json`` prints it."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side: what to call it, the inputs, and the tasks in the crew's order; what its own tasks asked of models."""
+    """One side: its name, the inputs, the tasks in the crew's order, and the ledger of its own tasks."""
 
     name: str
     inputs: Mapping[str, Any] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Stands for an input that one side does not have; ``None`` is a value."""
+    """An input that one side does not have; ``None`` is a value."""
 
 
 MISSING = Missing()
@@ -51,21 +51,21 @@ MISSING = Missing()
 
 @dataclass(frozen=True, slots=True)
 class InputDiff:
-    """An input that is not the same on both sides."""
+    """An input that differs."""
 
     name: str
     a: Any
     b: Any
 
     def to_dict(self) -> dict[str, Any]:
-        """As ``--json`` prints it: a side that lacks the input has no key."""
+        """Return it as ``--json`` prints it: a side without the input has no key."""
         sides = {"a": self.a, "b": self.b}
         return {"name": self.name, **{side: value for side, value in sides.items() if value is not MISSING}}
 
 
 @dataclass(frozen=True, slots=True)
 class TaskDiff:
-    """A task that does not stand the same on both sides; ``None`` where a side does not know it."""
+    """A task that differs; ``None`` for a side that does not have it."""
 
     task: str
     a: TaskSide | None
@@ -73,13 +73,13 @@ class TaskDiff:
 
     @property
     def how(self) -> str:
-        """ "changed", or "only in a" or "only in b" where the other one has no output of it (yet)."""
+        """ "changed", or "only in a" or "only in b" if the other side has no output of it (yet)."""
         there = [side is not None and side.output is not None for side in (self.a, self.b)]
         return "changed" if there[0] == there[1] else f"only in {'a' if there[0] else 'b'}"
 
     @property
     def text(self) -> list[str]:
-        """The unified diff of the two outputs, without the lines that name files. JSON is compared by its lines."""
+        """The unified diff of the two outputs, without file names. JSON is compared line by line."""
         before, after = _readable(*((side.output or "") if side else "" for side in (self.a, self.b)))
         lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=CONTEXT, lineterm="")
         found = list(lines)[2:]
@@ -88,7 +88,7 @@ class TaskDiff:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """As ``--json`` prints it."""
+        """Return it as ``--json`` prints it."""
         return {
             "task": self.task,
             "how": self.how,
@@ -100,7 +100,7 @@ class TaskDiff:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """What differs between ``a`` and ``b``, how many tasks do not, and which."""
+    """The differences between ``a`` and ``b``, and the tasks that are equal."""
 
     a: str
     b: str
@@ -116,7 +116,7 @@ class Diff:
         return not self.inputs and not self.tasks
 
     def to_dict(self) -> dict[str, Any]:
-        """As ``--json`` prints it."""
+        """Return it as ``--json`` prints it."""
         return {
             "a": self.a,
             "b": self.b,
@@ -129,7 +129,7 @@ class Diff:
 
 
 def compare(a: Side, b: Side) -> Diff:
-    """What differs. A task whose status and text are the same is the same, whatever it took."""
+    """Compare two sides. Tasks with the same status and text are equal, whatever they cost."""
     names = [*a.inputs, *(name for name in b.inputs if name not in a.inputs)]
     inputs = [InputDiff(name, a.inputs.get(name, MISSING), b.inputs.get(name, MISSING)) for name in names]
     keys = [*a.tasks, *(key for key in b.tasks if key not in a.tasks)]
@@ -147,7 +147,7 @@ def compare(a: Side, b: Side) -> Diff:
 
 
 def lines(diff: Diff) -> Iterator[str]:
-    """The difference as a person reads it; each line begins as in a unified diff, so that it can be coloured."""
+    """Format the differences; each line begins as in a unified diff, so that it can be coloured."""
     yield f"--- {diff.a}"
     yield f"+++ {diff.b}"
     spent = [_spent(ledger) for ledger in diff.ledgers]
@@ -169,7 +169,7 @@ def lines(diff: Diff) -> Iterator[str]:
 
 
 def _readable(before: str, after: str) -> tuple[str, str]:
-    """Two texts to compare; if both are JSON (or one, and the other is empty), over several lines."""
+    """Two texts to compare; pretty-printed if both are JSON, or one is and the other is empty."""
     try:
         pretty = [
             json.dumps(json.loads(text), indent=2, ensure_ascii=False) if text else "" for text in (before, after)
@@ -185,7 +185,7 @@ def _what_counts(side: TaskSide | None) -> tuple[str, str | None] | None:
 
 
 def _spent(ledger: Mapping[str, Any] | None) -> str:
-    """What a side asked of models, in words; "" if nothing."""
+    """Describe a side's ledger; "" if it made no model calls."""
     if ledger is None or not any(ledger[name] for name in ("calls", "replayed", "in_doubt")):
         return ""
     parts = [f"{ledger['calls']} paid"]

@@ -1,9 +1,9 @@
 """Encodes a task's output as JSON, and decodes it with its type.
 
-JSON has text, numbers, true, false, null, lists and objects. A value of another type stands there as what comes next
-to it (a date as text, a set as a list), and beside that JSON it is said which type stands where, what is inside before
-what is around it: ``[path, kind, more...]``. Built-in types are known here. A class is known by a name for which the
-*code* of the task has a class (`runner.core.class_names`): nothing is imported, or looked up, by what is stored.
+JSON has text, numbers, true, false, null, lists and objects. A value of another type is stored as the closest of these
+(a date as text, a set as a list), and the types are listed separately, inner values before outer ones: ``[path, kind,
+more...]``. Built-in types are known here. A class is identified by a name for which the *code* of the task has a class
+(`runner.core.class_names`): nothing is imported or looked up because of what is stored.
 """
 
 import base64
@@ -77,7 +77,7 @@ _AROUND_KINDS = {of: kind for kind, (of, _) in _AROUND.items()}
 
 
 class NotSerializable(TypeError):
-    """No JSON makes this value again: what it is, and what to do."""
+    """The value cannot be restored from JSON; the message says what it is, and what to do."""
 
     def __init__(
         self, what: str, remedy: str = "return text, numbers, dates, lists, sets, dicts or models of them"
@@ -86,14 +86,14 @@ class NotSerializable(TypeError):
 
 
 def is_class_of_values(of: object) -> bool:
-    """Whether values of a class are carried: an enumeration, a model, a dataclass, a named tuple."""
+    """Whether instances of a class can be stored: an enumeration, a model, a dataclass, a named tuple."""
     return isinstance(of, type) and (
         issubclass(of, BaseModel | enum.Enum) or dataclasses.is_dataclass(of) or _is_named_tuple(of)
     )
 
 
 def encode(value: Any, name_of: NameOf) -> tuple[Any, list[Entry]]:
-    """The value as JSON, and where in it are which types that JSON does not know. Raises `NotSerializable`."""
+    """Return the value as JSON, and the types that JSON lacks, by path. Raises `NotSerializable`."""
     entries: list[Entry] = []
     try:
         return _Encoder(name_of, entries).walk(value, ()), entries
@@ -102,7 +102,7 @@ def encode(value: Any, name_of: NameOf) -> tuple[Any, list[Entry]]:
 
 
 def decode(data: Any, entries: Iterable[Entry], find: Find) -> Any:
-    """The inverse of `encode`; the JSON is left as it is. Raises `BadInput` where they do not fit."""
+    """The inverse of `encode`; does not change the JSON. Raises `BadInput` if the two do not fit."""
     whole = [_copied(data)]
     for path, kind, *more in entries:
         around, key = _parent(whole, path)
@@ -118,9 +118,9 @@ def decode(data: Any, entries: Iterable[Entry], find: Find) -> Any:
 
 
 def types_after_edit(entries: Iterable[Entry], before: Any, after: Any) -> list[Entry]:
-    """Of the entries for some data, those that hold for what a person made of it. Raises `BadInput`.
+    """Return the type entries that still apply to data that a person edited. Raises `BadInput`.
 
-    A type stays where JSON of the same kind stands where it stood; what does not fit it is refused.
+    A type applies if JSON of the same kind is in its place; an edited value that does not fit its type is refused.
     """
     found = []
     for path, kind, *more in entries:
@@ -266,7 +266,9 @@ class _Encoder:
         return self._is(path, "class", data, name, *([] if by_value else [value.name]))
 
     def _of_model(self, value: BaseModel, path: Path, name: str) -> Any:
-        """As the model says it; with its data apart where that does not make it again, else field by field."""
+        """Encode a model by its own serialization if that restores it; otherwise with separate data, or field by
+        field.
+        """
         data: Any = None
         try:
             data = value.model_dump(mode="json")
@@ -299,7 +301,7 @@ class _Encoder:
         return self._is(path, "fields", shown, name, sorted(value.model_fields_set), *parts)
 
     def _apart(self, values: Mapping[str, Any], path: Path) -> list[Any]:
-        """Data that does not stand where the value stands, with entries of its own. It is told by its place."""
+        """Encode data separately, with type entries of its own."""
         entries: list[Entry] = []
         data = _Encoder(self._name_of, entries)._of_dict(values, path)
         return [data, [[place[len(path) :], *more] for place, *more in entries]]
@@ -350,7 +352,7 @@ def _instance(of: Any, data: Any, more: list[Any]) -> Any:
 
 
 def _of_parts(of: type[BaseModel], given: list[str], parts: list[Any]) -> BaseModel:
-    """A model as a copy of it is made: nothing is validated again, and defaults still count as unset."""
+    """Build a model as a copy is made: without validation, and with defaults still counting as unset."""
     fields, extra, private = parts
     if not fields.keys() <= of.model_fields.keys():
         raise ValueError("it has other fields")
@@ -362,7 +364,7 @@ def _of_parts(of: type[BaseModel], given: list[str], parts: list[Any]) -> BaseMo
 
 
 def _parts_of(model: BaseModel) -> tuple[Any, Any, Any] | None:
-    """What a model is made of: its fields, what else it was given, what is private. None if that is not all."""
+    """The fields, extra fields and private attributes of a model; None if they are not all of it."""
     of, inside = type(model), vars(model)
     kept = [name for name in inside if isinstance(getattr(of, name, None), functools.cached_property)]
     fields = {name: one for name, one in inside.items() if name not in kept}
@@ -372,7 +374,7 @@ def _parts_of(model: BaseModel) -> tuple[Any, Any, Any] | None:
 
 
 def _shown(value: Any) -> Any:
-    """JSON for people and for edits: what makes the value again stands elsewhere."""
+    """JSON for display and edits; the data that restores the value is stored separately."""
     try:
         return to_jsonable_python(value, fallback=repr)
     except ValueError:  # bytes that are no text
@@ -380,12 +382,12 @@ def _shown(value: Any) -> Any:
 
 
 def misfit(error: ValidationError) -> str:
-    """What does not fit, field by field, in a line."""
+    """Format what does not fit, field by field, in one line."""
     return "; ".join(f"{'.'.join(map(str, one['loc'])) or 'the whole'}: {one['msg']}" for one in error.errors()[:3])
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values are equal and of the same types, through and through."""
+    """Whether two values are equal and of the same types, recursively."""
     if type(one) is not type(other):
         return False
     if isinstance(one, decimal.Decimal):
@@ -420,7 +422,7 @@ def _by_name(part: Mapping[str, Any] | None) -> list[tuple[str, Any]] | None:
 
 
 def _zone(zone: datetime.tzinfo | None) -> Any:
-    """What tells time zones apart. Pydantic's own for a fixed offset is that of the standard library."""
+    """The identity of a time zone. Pydantic's fixed offset equals the standard library's."""
     if isinstance(zone, datetime.timezone | _FixedOffset):
         return zone.utcoffset(None), _own_name(zone)
     key = getattr(zone, "key", None)
@@ -428,7 +430,7 @@ def _zone(zone: datetime.tzinfo | None) -> Any:
 
 
 def _own_name(zone: datetime.tzinfo | None) -> str:
-    """The name that was given to a fixed offset, as `datetime.astimezone` does."""
+    """The name that was given to a fixed offset, as by `datetime.astimezone`."""
     if not isinstance(zone, datetime.timezone):
         return ""
     name = zone.tzname(None)
@@ -455,7 +457,7 @@ def _copied(data: Any) -> Any:
 
 
 def _parent(whole: list[Any], path: Iterable[Any]) -> tuple[Any, Any]:
-    """What holds a place, and under which key."""
+    """The container at a path, and the last key."""
     around: Any = whole
     key: Any = 0
     try:

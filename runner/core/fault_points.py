@@ -45,7 +45,7 @@ reached = _nothing
 
 
 def arm(setting: str) -> None:
-    """From now on die at ``NAME:FLAG``; "" for nowhere."""
+    """From now on, kill the process at ``NAME:FLAG``; "" for nowhere."""
     global _NAME, _FLAG, reached
     _NAME, _, _FLAG = setting.partition(":")
     reached = _die if setting else _nothing

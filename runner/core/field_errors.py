@@ -6,7 +6,7 @@ from pydantic import BaseModel, ValidationError
 
 
 def format_field_errors(error: ValidationError) -> str:
-    """The first thing that is wrong: the field, why, and what was given where that is short."""
+    """Format the first error: the field, the reason, and the value if it is short."""
     first, *others = error.errors(include_url=False, include_context=False)
     where = ".".join(map(str, first["loc"]))
     place = ".".join(part for part in (error.title, where) if part)
@@ -27,7 +27,7 @@ def format_field_errors(error: ValidationError) -> str:
 
 
 def _fields(model: str) -> list[str]:
-    """The fields of the models of that name, which is all that an error knows of its model."""
+    """The fields of the models with this name, which is all that an error knows of its model."""
     found, waiting = dict[str, None](), [BaseModel]
     while waiting:
         one = waiting.pop()

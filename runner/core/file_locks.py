@@ -1,4 +1,4 @@
-"""File locks that end with the process which holds them."""
+"""File locks that end with the process that holds them."""
 
 import contextlib
 import fcntl
@@ -11,9 +11,9 @@ LOCKS = Path("/proc/locks")
 
 @contextlib.contextmanager
 def unheld(path: Path | str, flags: int = os.O_RDONLY) -> Iterator[int]:
-    """Have a file or folder that no process holds alone, while in this context: its handle, opened with these flags.
+    """Context with the handle of a file or folder that no process holds exclusively, opened with these flags.
 
-    Raises `BlockingIOError` where a process holds it; another `OSError` where it is gone, or cannot be locked.
+    Raises `BlockingIOError` if a process holds it; another `OSError` if it is gone, or cannot be locked.
     """
     handle = os.open(path, flags | os.O_CLOEXEC)
     try:
@@ -24,7 +24,7 @@ def unheld(path: Path | str, flags: int = os.O_RDONLY) -> Iterator[int]:
 
 
 def is_held(path: Path | str) -> bool:
-    """Whether a process holds this file or folder."""
+    """Whether a process holds a lock on this file or folder."""
     try:
         with unheld(path, os.O_NOFOLLOW):
             return False
@@ -35,7 +35,9 @@ def is_held(path: Path | str) -> bool:
 
 
 def holder(path: Path | str) -> int:
-    """The process that holds this file or folder alone; 0 for none, and where the kernel does not say."""
+    """Return the pid of the process that holds this file or folder exclusively; 0 if there is none, or the kernel does
+    not say.
+    """
     try:
         info = Path(path).stat()
         lines = LOCKS.read_text("utf-8", "replace").splitlines()

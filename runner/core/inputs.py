@@ -28,7 +28,7 @@ MOST_BYTES = 64 * 2**20  #: of all inputs, as JSON: each task is handed them
 
 
 def as_json(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The inputs that fit, as JSON gives them back, and why the others do not, by name."""
+    """Return the valid inputs after a round trip through JSON, and the reasons why the others are invalid, by name."""
     fit: dict[str, Any] = {}
     unfit = {}
     for name, value in inputs.items():
@@ -51,7 +51,7 @@ def as_json(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def given_as_json(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs of a run. Raises `BadInput` with what is wrong with them."""
+    """Validate the inputs of a run. Raises `BadInput` with what is wrong."""
     fit, unfit = as_json(inputs)
     for why in unfit.values():
         raise BadInput(why)
@@ -59,7 +59,7 @@ def given_as_json(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def stored(inputs: Mapping[str, Any]) -> str:
-    """The inputs as they are stored. Raises `BadInput` with what is wrong with them."""
+    """Return the inputs as they are stored. Raises `BadInput` with what is wrong."""
     text = json.dumps(given_as_json(inputs), ensure_ascii=False, sort_keys=True)
     if len(text.encode()) > MOST_BYTES:
         raise BadInput(too_large("the inputs"))
@@ -67,12 +67,12 @@ def stored(inputs: Mapping[str, Any]) -> str:
 
 
 def too_large(what: str) -> str:
-    """The error for inputs over `MOST_BYTES`."""
+    """Return the error for inputs over `MOST_BYTES`."""
     return f"{what}: more than {MOST_BYTES // 2**20} MiB of JSON; put large data into a file and pass its name"
 
 
 def kind_of(declared: Any) -> str:
-    """What a value of a declared type is in JSON; "" for text, for what text may be, and for what is not known."""
+    """Return the JSON type of a declared type; "" for text, for types that accept text, and for unknown ones."""
     of = {_kind(one) for one in (get_args(declared) if get_origin(declared) in _UNIONS else (declared,))} - {"null"}
     return of.pop() if len(of) == 1 else "number" if of == {"number", "integer"} else ""
 
@@ -86,9 +86,9 @@ def _kind(declared: Any) -> str:
 
 
 def typed(inputs: Mapping[str, Any], kinds: Mapping[str, str]) -> dict[str, Any]:
-    """The inputs, texts among them made what they are declared to be. Raises `BadInput` for one that is no such.
+    """Convert inputs that are text to their declared types. Raises `BadInput` for one that does not fit.
 
-    Text in place of a list or an object stays what it is where it is none: those who declare one may take text, too.
+    Text that is not JSON stays text where a list or an object is declared, because such code may accept text, too.
     """
     found = dict(inputs)
     for name in inputs.keys() & kinds.keys():
@@ -106,7 +106,7 @@ def typed(inputs: Mapping[str, Any], kinds: Mapping[str, str]) -> dict[str, Any]
 
 
 def nested_too_deep(value: Any) -> bool:
-    """Whether lists and objects are in each other more often than `MOST_NESTED` times, or in themselves."""
+    """Whether lists and objects are nested deeper than `MOST_NESTED`, or contain themselves."""
     level: list[Any] = [value] if isinstance(value, list | tuple | Mapping) else []
     for _ in range(MOST_NESTED):
         inside = (child for one in level for child in (one.values() if isinstance(one, Mapping) else one))
@@ -124,7 +124,7 @@ def _bad_name(name: object) -> str:
 
 
 def as_begun(inputs: Mapping[str, Any], output: str | None) -> Mapping[str, Any]:
-    """The inputs as a run's tasks get them; ``output`` is that of `BEFORE_KICKOFF`, None without one."""
+    """Return the inputs of a run's tasks; ``output`` is that of the task `BEFORE_KICKOFF`, None without one."""
     try:
         begun = json.loads(output)["inputs"] if output is not None else inputs
     except (ValueError, TypeError, LookupError):  # a task that is called so, and is no callback
@@ -140,10 +140,11 @@ def refuse_missing(
     known: Set[str] = frozenset(),
     kinds: Mapping[str, str] | None = None,
 ) -> None:
-    """Raise `BadInput` if the crew (or ``what`` it is) needs an input that is not there. ``instead`` is said, too.
+    """Raise `BadInput` if the crew (or ``what`` it is) needs an input that is missing. ``instead`` is part of the
+    message.
 
-    So are what each is, if not text, by ``kinds``, and the inputs that it does not name, but for those that are
-    ``known``: one may be the missing one, misspelt.
+    The message also has the JSON types of the missing inputs (``kinds``), and the given inputs that the crew does not
+    use, except ``known`` ones: one of them may be the missing input, misspelt.
     """
     if missing := sorted(needed - inputs.keys()):
         names = " and ".join(repr(name) + _what(name, kinds or {}) for name in missing)
@@ -160,9 +161,9 @@ def _what(name: str, kinds: Mapping[str, str]) -> str:
 
 
 def refuse_unknown(names: Sequence[str] | None, inputs: Mapping[str, Any], what: str, instead: str = "") -> None:
-    """Raise `BadInput` for one of another name, where ``what`` it is takes inputs of these ``names`` alone, or none.
+    """Raise `BadInput` for an input that is not among the ``names`` that ``what`` it is takes.
 
-    None is for what may take others. ``instead`` is said where it takes none.
+    ``names`` is None if it may take others. ``instead`` is part of the message if it takes none.
     """
     if names is not None and (unknown := [name for name in inputs if name not in names]):
         if not names:

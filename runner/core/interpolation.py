@@ -13,5 +13,5 @@ def interpolate(text: str, inputs: Mapping[str, Any]) -> str:
 
 
 def placeholders(texts: Iterable[str]) -> list[str]:
-    """The names that stand in these texts, in their order, each as often as it does."""
+    """Return the names of the placeholders in these texts, in order, with repetitions."""
     return [name for text in texts for name in _PLACEHOLDER.findall(text)]

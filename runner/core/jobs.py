@@ -1,5 +1,4 @@
-"""What a store gives a worker: a job, the claim on its task with all data to perform it, or the reason for a
-refusal."""
+"""The values that a store gives a worker: a job, the claim on its task with all data to perform it, or a refusal."""
 
 import hashlib
 import re
@@ -15,12 +14,12 @@ _BEGUN = hashlib.sha1(_NAMESPACE.bytes, usedforsecurity=False)
 
 
 def ref(run_id: str, branch: str, task: str) -> str:
-    """A job as one string, as indexes and claims name it. Run ids and branch names hold no ``|``."""
+    """Return a job as one string, as indexes and claims name it. Run ids and branch names never contain ``|``."""
     return f"{run_id}|{branch}|{task}"
 
 
 def queue_for(queue: str, pool: str | None) -> str:
-    """The queue of a task with this `PlannedTask.pool`: those that mostly wait have one beside that of the others."""
+    """Return the queue for tasks with this `PlannedTask.pool`: tasks that mostly wait have a separate one."""
     return re.sub("^runner:p", "runner:t", queue) if pool == THREAD else queue
 
 
@@ -40,7 +39,7 @@ class Job:
 
     @property
     def message_id(self) -> str:
-        """The id of its message: a long branch name stands in it by its hash, as in `send.lua`."""
+        """The id of its message, in which a long branch name is replaced by its hash, as in `send.lua`."""
         long = len(self.branch.encode()) > 12
         branch = hashlib.sha1(self.branch.encode(), usedforsecurity=False).hexdigest()[:8] if long else self.branch
         return f"{self.run_id}.{branch}.{self.task}.{self.attempt}"
@@ -48,7 +47,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where a claim stands among the run's events: their sequences, 0 for none."""
+    """The position of a claim among the run's events: their sequence numbers, 0 for none."""
 
     branch: int  #: the start of the branch
     task: int  #: the start of the task: of its first claim
@@ -70,9 +69,9 @@ def within_tasks(triggers: frozenset[str]) -> bool:
 
 @lru_cache(maxsize=256)  # a task names its relatives in each of its events
 def event_id_of(run_id: str, number: int) -> str | None:
-    """The id of the event of this number; None for number 0, which stands for no event.
+    """Return the id of the event with this number; None for number 0, which means no event.
 
-    It is ``uuid.uuid5(_NAMESPACE, f"{run_id}/{number}")``, at a third of what that costs.
+    It equals ``uuid.uuid5(_NAMESPACE, f"{run_id}/{number}")``, at a third of the cost.
     """
     if number <= 0:
         return None
@@ -85,7 +84,7 @@ def event_id_of(run_id: str, number: int) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The right to one task, and what came with it. Every write shows ``token``."""
+    """The exclusive right to one task, with the data to perform it. ``token`` is the fencing token of every write."""
 
     job: Job
     worker: str
@@ -111,7 +110,7 @@ ANY = "*"  #: a process that takes whatever environment a run asks for
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """The environment that a run asks for: its digest, the crew file in the bundle, and which code that is."""
+    """The environment that a run asks for: its digest, the crew file in the bundle, and the code's hash."""
 
     digest: str
     file: str
@@ -123,9 +122,9 @@ class Needed:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a job could not be claimed: another worker holds it, it is done, or its branch is over.
+    """Why a job cannot be claimed: another worker has it, its task is committed, or its branch is over.
 
-    ``needed`` is the environment that its run asks for, where this process is another one.
+    ``needed`` is the environment that its run asks for, if this process is another one.
     """
 
     reason: str

@@ -1,7 +1,7 @@
 """The ledger: which steps were paid for, replayed, or are in doubt. Pure.
 
-A step is a person's own, a call of a model, or a tool's. What is asked of models inside a person's step stands for it:
-nothing is counted twice.
+A step is an author's own, a model call, or a tool call. Model calls inside an author's step are counted instead of the
+step: nothing is counted twice.
 """
 
 import json
@@ -19,8 +19,9 @@ Kind = Literal["step", "model", "tool"]
 
 
 class AccountKey(NamedTuple):
-    """What a step is counted under: its kind; for a call of a model also the agent and the model; for a tool its name,
-    where a model's stands, which earlier versions leave empty."""
+    """The key under which a step is counted: its kind; for a model call also the agent and the model; for a tool call
+    its name, in the model's field, which earlier versions leave empty.
+    """
 
     kind: Kind = "step"
     agent: str = ""
@@ -33,14 +34,14 @@ NO_TOKENS = Usage()
 
 
 def usage_in(answer: Mapping[str, Any]) -> Usage:
-    """The tokens of a recorded answer."""
+    """Return the tokens of a recorded answer."""
     return Usage(*answer["usage"], *answer.get("details", ()))
 
 
 class Counters(Counter[AccountKey]):
-    """Counters by account key; of replayed calls also the tokens that they had taken.
+    """Counters by account key; for replayed calls also the tokens that they had used.
 
-    ``passed``: how many records of its own journal a task passed meanwhile, whether they are in the account or not.
+    ``passed``: how many records of its journal a task has passed, whether they are counted or not.
     """
 
     __slots__ = ("passed", "tokens")
@@ -52,18 +53,18 @@ class Counters(Counter[AccountKey]):
             super().__init__(*given)
 
     def served(self, entry: AccountKey, usage: Usage) -> None:
-        """One more, from the journal."""
+        """Count one more replayed step."""
         self[entry] += 1
         self.tokens[entry] += usage.prompt_tokens + usage.completion_tokens
 
     def add(self, other: "Counters") -> None:
-        """As many more."""
+        """Add other counters."""
         self.update(other)
         for entry, many in other.tokens.items():
             self.tokens[entry] += many
 
     def beyond(self, other: "Counters") -> "Counters":
-        """What is more in here than in another."""
+        """Return the difference from other counters."""
         found = Counters()
         for entry, many in self.items():
             if many > other[entry]:
@@ -81,11 +82,11 @@ class Counters(Counter[AccountKey]):
         return found
 
     def text(self) -> str:
-        """As the scripts take it: a JSON list of kind, agent, model, how many, their tokens; "" for nothing."""
+        """Return the form for scripts: a JSON list of kind, agent, model, count and tokens; "" for nothing."""
         return self.with_one_more(None)
 
     def with_one_more(self, entry: AccountKey | None) -> str:
-        """The same, if there were one more with this key."""
+        """Return the text with one more step of this key."""
         if len(self) == 1:  # as of most tasks
             for one, many in self.items():
                 if entry is None or entry == one:
@@ -103,19 +104,21 @@ class Counters(Counter[AccountKey]):
 
 @lru_cache(maxsize=256)
 def text_of_one(entry: AccountKey, many: int = 1, tokens: int = 0) -> str:
-    """The text of counters with so many such steps, and no others."""
+    """Return the text of counters with only so many steps of one key."""
     return f"[{line_of(entry, many, tokens)}]" if many > 0 else ""
 
 
 @lru_cache(maxsize=256)
 def reserved_text(entry: AccountKey | None) -> str:
-    """For which step a note is reserved, as the scripts take it: "1" for an author's own, "" for none."""
+    """Return the key for which a note is reserved in the form for scripts: "1" for an author's own step, "" for
+    none.
+    """
     return "" if entry is None else "1" if entry == STEP else json.dumps(entry, ensure_ascii=False)
 
 
 @lru_cache(maxsize=256)
 def line_of(entry: AccountKey, many: int, tokens: int) -> str:
-    """One line of that text."""
+    """Return one row of that text."""
     return f"{_beginning(entry)}, {many}, {tokens}]"
 
 
@@ -125,23 +128,23 @@ def _beginning(entry: AccountKey) -> str:
 
 
 def counters_text(count: Counters | int) -> str:
-    """The text of counters, or of a number of an author's steps."""
+    """Return the text of counters, or of a number of an author's steps."""
     if not count:
         return ""
     return count.text() if isinstance(count, Counters) else Counters({STEP: count}).text()
 
 
 class NextStep(dict[AccountKey, AccountKey | None]):
-    """Which step is about to begin when one was recorded: the one that began after its like the last time.
+    """Predicts which step follows a recorded one: the one that followed a step of the same kind last time.
 
-    Who records a step may reserve the note of that one with it, which then begins without a word to the store.
-    None where nothing began soon. A dict, as each task makes one.
+    The writer of a record may reserve the note of the next step in the same write, so that it begins without a command.
+    None if no step followed soon. A dict, since each task creates one.
     """
 
     recorded: AccountKey | None = STEP  #: the step since whose record nothing began; set by who records one
 
     def begins(self, entry: AccountKey, *, soon: bool) -> None:
-        """A step begins; ``soon``: at once after what was recorded before."""
+        """A step begins; ``soon``: right after the latest record."""
         if self.recorded is not None:
             self[self.recorded] = entry if soon else None
             self.recorded = None
@@ -149,7 +152,7 @@ class NextStep(dict[AccountKey, AccountKey | None]):
 
 @dataclass(frozen=True, slots=True)
 class LedgerRow:
-    """The calls of one model by one agent in one task of one branch; their tokens as in `Usage`."""
+    """The calls of one model by one agent in one task of one branch, with their tokens as in `Usage`."""
 
     branch: str
     task: str
@@ -167,17 +170,17 @@ class LedgerRow:
     reasoning_tokens: int = 0
 
     def to_dict(self, prices: Prices) -> dict[str, Any]:
-        """As ``--json`` prints it; the cost where its model's price is known."""
+        """Return it as ``--json`` prints it, with the cost if the model's price is known."""
         return {**asdict(self), "cost": self.cost(prices)}
 
     def cost(self, prices: Prices) -> float | None:
-        """What the calls that were paid for cost; None where the price, or what they took, is not known."""
+        """Return the cost of the paid calls; None if the price or the tokens are unknown."""
         usage = Usage(*(getattr(self, name) for name in Usage._fields))
         return prices.cost(self.model, usage, self.calls) if any(usage) or self.calls <= 0 else None
 
 
 def spent(lines: Iterable[LedgerRow], prices: Prices) -> dict[str, Any]:
-    """What they cost, as `costs` says it, and in which money. What a stand-in answered has no cost to be known."""
+    """Return the cost of these rows, as `costs` does, and the currency. Answers of a stub model have no cost."""
     found = costs((line.model, line.calls, line.cost(prices)) for line in lines)
     if prices is NO_PRICES:
         found["unpriced"] = {}
@@ -185,10 +188,10 @@ def spent(lines: Iterable[LedgerRow], prices: Prices) -> dict[str, Any]:
 
 
 def costs(calls: Iterable[tuple[str, int, float | None]]) -> dict[str, Any]:
-    """What calls cost together, given by model, how many, and their cost. A part is never told as the whole.
+    """Add up the costs of calls, given by model, count and cost. A part is never presented as the whole.
 
-    ``cost`` is None unless that of all is known, and there are any; ``cost_known`` is the sum of what is known, and
-    ``unpriced`` says of how many calls, by model, it is not.
+    ``cost`` is None unless all costs are known, and there are any; ``cost_known`` is the sum of the known ones, and
+    ``unpriced`` is the number of calls with unknown cost, by model.
     """
     found = list(calls)
     known = round(sum(cost for _, _, cost in found if cost is not None), 9)
@@ -200,7 +203,7 @@ def costs(calls: Iterable[tuple[str, int, float | None]]) -> dict[str, Any]:
 
 
 def summed(lines: Iterable[LedgerRow], prices: Prices) -> dict[str, Any]:
-    """Several lines in one."""
+    """Add up rows."""
     found = list(lines)
     names = ("calls", "replayed", "in_doubt", *Usage._fields, "replayed_tokens")
     return {name: sum(getattr(line, name) for line in found) for name in names} | spent(found, prices)
@@ -208,7 +211,7 @@ def summed(lines: Iterable[LedgerRow], prices: Prices) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """One call of a model that came to its end: the model asked for, its tokens, and whether the journal served it."""
+    """A finished model call: the requested model, its tokens, and whether it was replayed."""
 
     model: str
     usage: Usage
@@ -217,10 +220,13 @@ class CallResult:
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """Who makes the calls in this context: the agent's role, for the ledger.
+    """The caller of the model calls in this context: the agent's role, for the ledger.
 
-    ``per_minute``: how many of them may be made in a minute. ``announced``: it emits its calls on the event bus
-    itself. ``heard`` is called with each call that ended, ``leaving`` with each that is about to be sent.
+    Attributes:
+        per_minute: the rate limit.
+        announced: whether the caller emits events for its calls itself.
+        heard: called with each finished call.
+        leaving: called with each call that is about to be sent.
     """
 
     agent: str = ""

@@ -10,22 +10,22 @@ _IN_JSON = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
-    """The text with each control character spelled out, as in ``\\x1b``; newlines and tabs stay."""
+    """Return the text with each control character escaped, as in ``\x1b``; newlines and tabs stay."""
     return _OBEYED.sub(lambda found: ascii(found[0])[1:-1], text.replace("\r\n", "\n"))
 
 
 def bare(text: str) -> str:
-    """The text without its control characters, for where each cell is counted."""
+    """Return the text without control characters, to compute its width."""
     return _OBEYED.sub("", text)
 
 
 def json_text(data: Any) -> str:
-    """JSON on one line, with each control character escaped."""
+    """Return JSON on one line, with control characters escaped."""
     return _IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(data, ensure_ascii=False))
 
 
 def why_no_name(name: str, *, most: int | None = None) -> str:
-    """Why a name, of at most so many bytes, is not taken; "" if it is. It is UTF-8, and one line in every list."""
+    """Return why a name is invalid; "" if it is valid: UTF-8, at most so many bytes, and printable on one line."""
     try:
         size = len(name.encode())
     except UnicodeEncodeError:

@@ -13,9 +13,9 @@ _SIGNS = {"USD": "$", "EUR": "€", "GBP": "£"}
 class Usage(NamedTuple):
     """The tokens of a call, as the model's service counted them.
 
-    ``prompt_tokens`` are all that were sent: those of them that the service had cached, and those that it wrote into
-    its cache (for an hour, some of these), stand beside. ``completion_tokens`` are all that came back, with those of
-    its reasoning.
+    ``prompt_tokens`` are all that were sent, including those read from the service's cache and written to it (some of
+    them for an hour), which are also listed separately. ``completion_tokens`` are all that came back, including
+    reasoning.
     """
 
     prompt_tokens: int = 0
@@ -27,17 +27,19 @@ class Usage(NamedTuple):
 
     @property
     def details(self) -> tuple[int, ...]:
-        """What a service does not always tell; () where it told nothing of it."""
+        """The optional counts; () if the service reported none of them."""
         return tuple(self[2:]) if any(self[2:]) else ()
 
     def by_name(self) -> dict[str, int]:
-        """By name, the details where there are any."""
+        """Return the counts by name, with the optional ones if there are any."""
         return {name: count for i, (name, count) in enumerate(self._asdict().items()) if i < 2 or count}
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Prices of a million tokens. Cached tokens, and those written to a cache, cost as any prompt by default."""
+    """Prices per million tokens. By default, cached tokens, and those written to a cache, cost the same as other prompt
+    tokens.
+    """
 
     prompt: float
     completion: float
@@ -46,7 +48,7 @@ class Price:
     cache_write_1h: float | None = None
 
     def of(self, usage: Usage) -> float:
-        """What these tokens cost."""
+        """Return the cost of these tokens."""
         plain, cached, written, long = parts(usage)
         write = self.prompt if self.cache_write is None else self.cache_write
         return (
@@ -60,14 +62,18 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Prices by model. What is not among them costs what ``listed`` says, in dollars: of a model, tokens, and calls."""
+    """Prices by model. For other models, ``listed`` returns the cost in dollars, given the model, tokens and number of
+    calls.
+    """
 
     by_model: Mapping[str, Price | None] = field(default_factory=dict)
     currency: str = USD
     listed: Callable[[str, Usage, int], float | None] = lambda *_: None
 
     def cost(self, model: str, usage: Usage, calls: int) -> float | None:
-        """What so many calls of a model cost that took these tokens together; None where its price is not known."""
+        """Return the cost of ``calls`` calls of a model that used these tokens in total; None if the price is
+        unknown.
+        """
         if calls <= 0:
             return 0.0
         names = (model, model.partition("/")[2])
@@ -84,14 +90,14 @@ NO_PRICES = Prices({"*": None})
 
 
 def money(amount: float, currency: str = USD) -> str:
-    """An amount as a person reads it: three digits that tell something, two behind the point at least."""
+    """Format an amount: three significant digits, and at least two decimals."""
     places = 2 if amount == 0 or amount >= 1 else 2 - math.floor(math.log10(amount))
     text = f"{amount:,.{places}f}"
     return f"{_SIGNS[currency]}{text}" if currency in _SIGNS else f"{text} {currency}"
 
 
 def cost_in_words(spent: Mapping[str, Any]) -> str:
-    """What calls cost, as a person reads it; "" where there is nothing to tell. A part is told as a part."""
+    """Format the cost of calls; "" if there is none. An incomplete sum is marked as one."""
     if spent["cost"] is not None:
         return f"cost {money(spent['cost'], spent['currency'])}"
     if not spent["unpriced"]:
@@ -105,7 +111,7 @@ def cost_in_words(spent: Mapping[str, Any]) -> str:
 
 
 def cost_in_a_cell(spent: Mapping[str, Any], currency: str) -> str:
-    """The same in a table; "" where nothing was asked."""
+    """The same for a table; "" if no model was called."""
     if spent.get("cost") is not None:
         return money(spent["cost"], currency)
     if not spent.get("unpriced"):
@@ -114,6 +120,8 @@ def cost_in_a_cell(spent: Mapping[str, Any], currency: str) -> str:
 
 
 def parts(usage: Usage) -> tuple[int, int, int, int]:
-    """A prompt in parts that do not overlap: the rest, what was cached, what was written, what of that for an hour."""
+    """Split the prompt tokens into disjoint parts: uncached, read from the cache, written to it, written for an
+    hour.
+    """
     cached, written = usage.cached_tokens, usage.cache_write_tokens
     return max(usage.prompt_tokens - cached - written, 0), cached, written, min(usage.cache_write_1h_tokens, written)

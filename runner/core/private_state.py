@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 class Private(property, Generic[T]):
-    """A private attribute of a model by its public name: `PrivateAttr` takes only names with an underscore."""
+    """A private attribute of a model under a public name: `PrivateAttr` only takes names with an underscore."""
 
     def __init__(self, name: str, doc: str) -> None:
         super().__init__(attrgetter(name), lambda model, value: setattr(model, name, value), doc=doc)
@@ -20,7 +20,7 @@ class Private(property, Generic[T]):
 
 
 class Link:
-    """A way back (agent to crew, task to crew) that plays no part in comparisons."""
+    """A back reference (agent to crew, task to crew) that is ignored in comparisons."""
 
     __slots__ = ("to",)
 
@@ -37,7 +37,7 @@ class Link:
 
 
 class Linked(property):
-    """The other end of a private `Link` by its public name."""
+    """The target of a private `Link` under a public name."""
 
     def __init__(self, name: str, doc: str) -> None:
         super().__init__(attrgetter(f"{name}.to"), lambda model, to: setattr(model, name, Link(to)), doc=doc)

@@ -9,7 +9,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def state(pid: int | str) -> str:
-    """The letter of its state in ``/proc``; "" where there is no such process, or no ``/proc``."""
+    """Return the letter of its state in ``/proc``; "" if there is no such process, or no ``/proc``."""
     if not str(pid).isdigit():  # /proc has other files, too
         return ""
     try:
@@ -19,7 +19,7 @@ def state(pid: int | str) -> str:
 
 
 def runs(pid: int | str) -> bool:
-    """Whether there is such a process, and not only a zombie's exit code."""
+    """Whether the process exists and is not a zombie."""
     return state(pid) not in ("", "Z", "X")
 
 

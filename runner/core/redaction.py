@@ -1,8 +1,8 @@
 """Masks secrets in text that is stored, logged or shown: error messages, tracebacks, log lines.
 
-What is masked is what looks like a key of a known issuer, a password in a URL or in ``password=...``, what stands
-behind the name of a secret and a colon and is no word, cookies, and the value of each environment variable of this
-process whose name says that it is secret. A text is masked before it is cut short: half a key would not be recognized.
+It masks keys of known issuers, passwords in URLs and in ``password=...``, values after the name of a secret and a colon
+unless they are words, cookies, and the values of environment variables of this process whose names suggest a secret.
+Mask a text before truncating it: half a key is not recognized.
 """
 
 import base64
@@ -71,9 +71,9 @@ _COOKIE = re.compile(
 
 
 def redact(text: str, *secrets: str | None) -> str:
-    """Mask what is secret in a text of one or many lines. What is masked once stays as it is the second time.
+    """Mask the secrets in a text. Masking twice has no further effect.
 
-    ``secrets`` are values that the caller knows, such as the key that a model's client was given.
+    ``secrets`` are values that the caller knows, such as the key of a model's client.
     """
     for secret in sorted({*_known(), *filter(None, secrets)}, key=len, reverse=True):
         if len(secret) > 4 and secret in text:
@@ -88,7 +88,7 @@ def redact(text: str, *secrets: str | None) -> str:
 
 
 def redact_url(url: str) -> str:
-    """A URL without its password, wherever that stands: before the last ``@``, even mistyped, or in the query."""
+    """Return a URL without its password, wherever that is: before the last ``@``, even mistyped, or in the query."""
     url = re.sub(r"^([a-z+]*:?/*)(?:([^:@/?#]*):)?.*@", _hidden, url, flags=re.IGNORECASE | re.DOTALL)
     return re.sub(r"([?&]\w*password=)[^&]*", rf"\1{MASK}", url)
 
@@ -98,7 +98,7 @@ CLEAN = "clean"
 
 
 class RedactingFormatter(logging.Formatter):
-    """Formats as another formatter does, tracebacks included, and masks what is secret."""
+    """Formats as another formatter does, including tracebacks, and masks secrets."""
 
     def __init__(self, formatter: logging.Formatter) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class RedactingFormatter(logging.Formatter):
         self._second, self._time = 0, ""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, or the lines, of a record."""
+        """Return the masked text of a record."""
         if not getattr(record, CLEAN, False):
             return redact(self._formatter.format(record))
         if not self._line or record.exc_info or record.stack_info:
@@ -124,7 +124,7 @@ class RedactingFormatter(logging.Formatter):
 
 
 def redact_handlers(logger: logging.Logger) -> None:
-    """Have each handler that a logger has by now mask what it writes."""
+    """Make each current handler of a logger mask secrets."""
     for handler in logger.handlers:
         if not isinstance(handler.formatter, RedactingFormatter):
             handler.setFormatter(RedactingFormatter(handler.formatter or logging.Formatter()))
@@ -135,7 +135,7 @@ withheld: dict[str, str] = {}
 
 
 def _known() -> Iterator[str]:
-    """The secrets in this process's environment: as they are, and as they read on one line."""
+    """The secrets in this process's environment: unchanged, and as they appear on one line."""
     for name, value in [*os.environ.items(), *withheld.items()]:
         if len(value) < SHORTEST:
             continue
@@ -149,7 +149,7 @@ def _known() -> Iterator[str]:
 
 @lru_cache(maxsize=256)
 def _written(value: str) -> tuple[str, ...]:
-    """A value in each way that errors write it: as it is, on one line, quoted, encoded for a URL or in base64."""
+    """A value in each form in which errors contain it: unchanged, on one line, quoted, URL-encoded or in base64."""
     plain = value.encode(errors="surrogateescape")
     urls = (quote(plain), quote(plain, safe=""), quote_plus(plain))
     inside = [value, " ".join(value.split())]

@@ -12,17 +12,19 @@ _engines: dict[str, str] = {}
 
 
 def wire(**engines: str) -> None:
-    """Say which module performs what, by kind ("crews", "flows")."""
+    """Set which module runs the kickoffs of each kind ("crews", "flows")."""
     _engines.update(engines)
 
 
 def engine_of(kind: str) -> Any:
-    """The module that performs the kickoffs of this kind. Raises `KeyError` where none is wired."""
+    """Return the module that runs the kickoffs of this kind. Raises `KeyError` if none is set."""
     return import_module(_engines[kind])
 
 
 def names_from(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """The ``__getattr__`` of a package; ``homes`` are modules, each with the names that are found in it, by blanks."""
+    """Return the ``__getattr__`` of a package; ``homes`` maps modules to the names that they define, separated by
+    blanks.
+    """
     home_of = {name: home for home, names in homes.items() for name in names.split()}
 
     def find(name: str) -> Any:

@@ -14,14 +14,14 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def write_below(folder: Path, name: str, data: bytes, *, executable: bool = False) -> Path:
-    """Write a file below ``folder`` under a relative ``name``; folders on the way are made. Returns its path.
+    """Write a file below ``folder`` under a relative ``name``; create folders on the way. Returns its path.
 
-    An absolute name is taken as one below the folder. The file appears under its name when it is
-    whole, and replaces one of that name. Each folder on the way is opened from the one above, and no link is followed,
-    so that a link created meanwhile leads nowhere either.
+    An absolute name is taken relative to the folder. The file appears under its name when it is complete, and replaces
+    an existing one. Each folder on the way is opened from the one above without following links, so a link that is
+    created meanwhile has no effect either.
 
-    Raises `LeadsOutside` for a name that climbs out of the folder, or where it or a folder on its way is a link, and
-    OSError where it cannot be written.
+    Raises `LeadsOutside` for a name that leads out of the folder, or if it or a folder on its way is a link, and
+    OSError if it cannot be written.
     """
     parts = _parts(name)
     folder.mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ def write_below(folder: Path, name: str, data: bytes, *, executable: bool = Fals
 
 
 def remove_below(folder: Path, name: str) -> None:
-    """Remove a file below ``folder``, if it is there. Names are taken, and links refused, as in `write_below`."""
+    """Remove a file below ``folder``, if it exists. Names are interpreted, and links refused, as in `write_below`."""
     *above, last = _parts(name)
     with contextlib.ExitStack() as stack, contextlib.suppress(FileNotFoundError, NotADirectoryError):
         place = stack.enter_context(_opened(os.open(folder, _FOLDER)))

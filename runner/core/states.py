@@ -1,14 +1,16 @@
-"""The states of runs and of tasks, and every move between them, as tables.
+"""The states of runs and tasks, and all transitions between them, as tables.
 
-Rule: a move that is not in a table does not happen. The Lua scripts make the moves; the property tests hold them to
-these tables, and ``docs/internals.md`` draws them.
+Rule: a transition that is not in a table does not happen. The Lua scripts make the transitions; the property tests
+check them against these tables, and ``docs/internals.md`` draws them.
 """
 
 from enum import StrEnum
 
 
 class RunStatus(StrEnum):
-    """Where a branch stands, and where a run does: as its current branch. Several branches may run side by side."""
+    """The status of a branch, and of a run, which is that of its current branch. Several branches may run
+    concurrently.
+    """
 
     running = "running"  #: some task may run, runs, or waits for its time
     completed = "completed"  #: every task is committed
@@ -23,7 +25,9 @@ class RunStatus(StrEnum):
 
 
 class TaskState(StrEnum):
-    """Where a task of a branch stands. One not listed anywhere is ``waiting``; one with an output is ``committed``."""
+    """The state of a task on a branch. A task without a stored state is ``waiting``; one with an output is
+    ``committed``.
+    """
 
     waiting = "waiting"  #: something it depends on is not committed
     queued = "queued"  #: its job was sent, or is to be sent

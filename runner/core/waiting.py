@@ -1,6 +1,6 @@
 """How a task waits: its thread blocks or, if many tasks share the thread, it runs another task meanwhile.
 
-Who starts a worker says which of the two it is. What waits asks `here`, and knows of no threads and no event loops.
+The worker chooses one of the two at start. Waiting code calls `here`, and knows of no threads and no event loops.
 """
 
 import asyncio
@@ -14,74 +14,78 @@ T = TypeVar("T")
 
 
 class Alarm(Protocol):
-    """What one task waits for."""
+    """Something that one task waits for."""
 
     def wait(self, seconds: float | None) -> bool:
-        """Until `set`, for so long at most. Returns False when the time is up."""
+        """Wait until `set`, for at most so many seconds. Returns False on timeout."""
 
     def set(self) -> None:
         """End the wait, or the next one. From any thread."""
 
 
 class Section(Protocol):
-    """A section of a task, into which others may break: see `InterruptibleSection`."""
+    """A section of a task that others may interrupt: see `InterruptibleSection`."""
 
     def break_in(self, exception: type[BaseException]) -> bool:
-        """Raise it there. False where that would do harm now: try again soon."""
+        """Raise an exception in it. Returns False if that would do harm now: try again soon."""
 
     def over(self) -> None:
-        """Nothing is raised any more."""
+        """End the section: nothing is raised in it any more."""
 
 
 class Timer(Protocol):
-    """What is to be done later."""
+    """A delayed call."""
 
     def cancel(self) -> None:
-        """Do not."""
+        """Cancel the call."""
 
 
 class Waiter(Protocol):
-    """A task that shares its thread with others. All of this is for the task itself."""
+    """A task that shares its thread with others. All methods are for the task itself."""
 
     local: Any
     """What is kept from one task to the next, and used by one at a time."""
 
     def alarm(self) -> Alarm:
-        """Something to wait for."""
+        """Return a new alarm."""
 
     def awaited(self, wanted: Coroutine[Any, Any, T]) -> T:
-        """What a coroutine gives, in a copy of the task's context."""
+        """Await a coroutine in a copy of the task's context, and return its result."""
 
     def run_coroutine(self, wanted: Coroutine[Any, Any, T]) -> T:
-        """The same as `asyncio.run` does it: the coroutines that it began and left behind are cancelled."""
+        """The same, like `asyncio.run`: coroutines that it started and left behind are cancelled."""
 
     def in_thread(self, do: Callable[[], T]) -> T:
-        """What ``do`` gives, in a thread of its own with the task's context: code that may block."""
+        """Call ``do``, which may block, in a separate thread with the task's context, and return its result."""
 
     def once(self, key: Hashable, do: Callable[[], T]) -> T | None:
-        """The same for what several tasks need. None where it was just done for another one, or failed for that."""
+        """The same for work that several tasks need. Returns None if another task has just done it, or it failed
+        there.
+        """
 
     def take_thread(self) -> None:
-        """Wait until this task may have a thread of its own: there are only so many."""
+        """Wait until this task may have a thread of its own; their number is limited."""
 
     def give_thread(self) -> None:
-        """It needs none any more, if it had one."""
+        """Give up the thread, if the task has one."""
 
     def tool_thread(self) -> Callable[[], None]:
-        """Wait until a thread may be begun for a use of a tool. Call what this returns when that ended, or is left."""
+        """Wait until a thread for a tool call may be started. Call the returned function when the call has ended or is
+        abandoned.
+        """
 
     def section(self, may: Callable[[], bool]) -> Section:
-        """From here on others may break into the task, where ``may`` says so when it comes to it."""
+        """Start a section in which others may interrupt the task, whenever ``may`` returns true."""
 
     def later(self, seconds: float, do: Callable[[], object]) -> Timer:
-        """Have it done later."""
+        """Call ``do`` later."""
 
 
 class Loop(Protocol):
     """The event loop of a thread that many tasks share."""
 
     def is_running_here(self) -> bool:
-        """Whether it is the one that calls this."""
+        """Whether it is the loop of the calling code."""
 
 
 _find: Callable[[], Waiter | None] | None = None
@@ -90,23 +94,23 @@ shared = False  #: whether tasks of this process share a thread at all
 
 
 def install(find: Callable[[], Waiter | None], loop: Loop) -> None:
-    """From here on ``find`` says which task it is that shares its thread and calls it, if one does."""
+    """From now on, ``find`` returns the calling task if it shares its thread."""
     global _find, _loop, shared
     _find, _loop, shared = find, loop, True
 
 
 def is_shared_loop() -> bool:
-    """Whether the event loop that calls this is there for many tasks."""
+    """Whether the calling code's event loop is shared by many tasks."""
     return _loop is not None and _loop.is_running_here()
 
 
 def here() -> Waiter | None:
-    """The task that calls this, where it shares its thread with others; None where it may block that."""
+    """Return the calling task if it shares its thread with others; None if it may block the thread."""
     return None if _find is None else _find()
 
 
 def sleep(seconds: float) -> None:
-    """Return when so much has passed."""
+    """Return after so many seconds."""
     if (waiter := here()) is None:
         time.sleep(seconds)
     else:
@@ -114,7 +118,7 @@ def sleep(seconds: float) -> None:
 
 
 def in_thread(do: Callable[[], T]) -> T:
-    """What ``do`` gives, where it may block."""
+    """Call ``do`` where it may block, and return its result."""
     return do() if (waiter := here()) is None else waiter.in_thread(do)
 
 
@@ -129,9 +133,9 @@ def result_of(value: Any) -> Any:
 
 
 class TaskLock:
-    """A re-entrant lock that a task may hold while it waits, for tasks that share a thread.
+    """A reentrant lock for tasks that share a thread, which a task may hold while it waits.
 
-    A lock of the thread would be held by all of them, or stop them all. No stop breaks into a thread that takes it.
+    A thread's lock would be held by all of its tasks, or block them all. No stop interrupts a thread that acquires it.
     """
 
     def __init__(self) -> None:

@@ -1,1 +1,1 @@
-"""One attempt at one task: the executor, the cache of crews' code, and the port of adapters."""
+"""Performs one attempt at one task: the executor, the cache of crews' code, and the ports."""

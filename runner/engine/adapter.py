@@ -13,12 +13,13 @@ from runner.providers.config import CheckpointConfig, resolve
 
 
 class Adapter(Protocol):
-    """One kind of crew. A class of its own inherits from this what its kind has nothing of.
+    """One kind of crew. A subclass overrides what its kind needs.
 
-    An adapter with ``disposable = True`` has a process for each task, or for several of a run; one with ``remembers =
-    True`` has the crew file loaded for each task, because its objects remember what they were asked. One with
-    ``only_waits(crew, key)`` says which tasks call no code of the crew's that may block the thread they are done in.
-    Where ``is_of_one_task(crew)`` says so, what makes the crew in its file makes another one for each task.
+    Attributes of an adapter:
+        disposable: each task has a process of its own, or shares one with later tasks of its run.
+        remembers: the crew file is loaded for each task, because its objects keep state. only_waits(crew, key): whether
+            the task calls no code of the crew that may block its thread. is_of_one_task(crew): whether the factory in
+            the crew file is called again for each task.
     """
 
     name: str
@@ -34,48 +35,50 @@ class Adapter(Protocol):
         return resolve(None)
 
     def perform(self, crew: Any, work: Work) -> str:
-        """Do one task and return its output as it is to be stored (see `runner.core.output.dump`)."""
+        """Perform one task and return its output as it is to be stored (see `runner.core.output.dump`)."""
 
     def warm(self, crew: Any, key: str) -> None:  # noqa: ARG002 - the port's names
-        """Load what the task needs and its code does not import: that is not to cost the task's own time."""
+        """Load what the task needs and its code does not import, so that this does not count against the task's
+        timeout.
+        """
         return
 
     def source(self, crew: Any, key: str) -> object:  # noqa: ARG002 - the port's names
-        """What the events of a task come from: the task, as the crew's code has it; where it has none, the crew."""
+        """Return the source of a task's events: the task in the crew's code, or the crew if it has none."""
         return crew
 
     def retry(self, crew: Any, key: str) -> tuple[int, float]:  # noqa: ARG002 - the port's names
-        """How many attempts may follow a failed one, and the first delay in seconds; by default none."""
+        """Return how many attempts may follow a failed one, and the first delay in seconds. Default: none."""
         return 0, 0.0
 
     def input_kinds(self, crew: Any) -> dict[str, str]:  # noqa: ARG002 - the port's names
-        """Which inputs are no text, as the code declares them, each with what it is in JSON (`core.inputs.KINDS`)."""
+        """Return the declared types of the inputs that are not text (`core.inputs.KINDS`), by name."""
         return {}
 
     def input_names(self, crew: Any) -> list[str] | None:  # noqa: ARG002 - the port's names
-        """The names of all inputs that the code takes, where it says; None where it may take others, too."""
+        """Return the names of all inputs that the code takes; None if it may take others."""
         return None
 
     def output_files(self, crew: Any) -> dict[str, str]:  # noqa: ARG002 - the port's names
-        """The files that tasks want their output in, by task."""
+        """Return the output file of each task that has one."""
         return {}
 
     def models(self, crew: Any) -> dict[str, type[BaseModel]]:  # noqa: ARG002 - the port's names
-        """What the code declares outputs to be, by task; of a flow by method."""
+        """Return the declared types of outputs by task; for a flow, by method."""
         return {}
 
 
 class GrowingAdapter(Adapter, Protocol):
-    """One kind of crew whose plans grow."""
+    """One kind of crew with dynamic plans."""
 
     def initial_state(self, crew: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """What all tasks of a run begin with, to be stored with it. Raises `BadInput`."""
+        """Return the initial shared texts of a run, to be stored with it. Raises `BadInput`."""
 
     def trigger(self, event_type: str) -> str:
-        """What the store calls an event that is to trigger a checkpoint."""
+        """Return the store's name for an event that triggers checkpoints."""
 
     def format_event(self, crew: Any, key: str, event: BaseEvent) -> BaseEvent:
-        """The store's event of a run or a task, under the name that this kind of crew gives it."""
+        """Convert the store's event of a run or a task to the name that this kind of crew gives it."""
 
     def expand(self, crew: Any, work: Work) -> Expand:
-        """Do one task; what it gives says how the plan grows by it. Raises `InputRequired` for a person's answer."""
+        """Perform one task; the result says how the plan grows. Raises `InputRequired` to wait for a person."""

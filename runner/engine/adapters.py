@@ -1,6 +1,6 @@
 """The registry of installed adapters.
 
-Each family of them is an entry point of the group ``crew_runner.adapters``; the engine knows none by name.
+Each family of adapters is an entry point of the group ``crew_runner.adapters``; the engine names none of them.
 """
 
 import functools
@@ -21,25 +21,25 @@ GROUP = "crew_runner.adapters"
 
 @functools.cache
 def plugins() -> tuple[AdapterPlugin, ...]:
-    """The families of adapters that are installed."""
+    """Return the installed families of adapters."""
     found: tuple[AdapterPlugin, ...] = tuple(point.load() for point in entry_points(group=GROUP))
     frameworks.installed[:] = found
     return found
 
 
 def adapter_of(thing: object) -> Adapter | None:
-    """The adapter that accepts ``thing``, if any does."""
+    """Return the adapter that accepts ``thing``; None if there is none."""
     return next((adapter for plugin in plugins() if (adapter := plugin.adapter_of(thing)) is not None), None)
 
 
 def names() -> list[str]:
-    """Those of all adapters that are installed here: from here on they are known in this process, and in its forks."""
+    """Return the names of all installed adapters, which this process and its forks remember."""
     return [name for plugin in plugins() for name in plugin.names]
 
 
 @functools.cache
 def disposable() -> frozenset[str]:
-    """The names of the adapters that have a process for each task."""
+    """Return the names of the adapters that have a process for each task."""
     return frozenset(name for plugin in plugins() if plugin.disposable for name in plugin.names)
 
 
@@ -50,84 +50,85 @@ def is_disposable(name: str) -> bool:
 
 
 def continues(name: str) -> bool:
-    """Whether this process, where a task of a disposable adapter of this name was done, may do the run's next."""
+    """Whether this process, after a task of this disposable adapter, may perform the run's next task."""
     return all(plugin.continues(name) for plugin in _of(name))
 
 
 @functools.cache
 def has_own_folder(name: str) -> bool:
-    """Whether tasks of the adapter of this name work in a copy of the project, where a process does one at a time."""
+    """Whether tasks of this adapter work in a copy of the project, in a process that performs one task at a time."""
     return all(plugin.relative_paths for plugin in _of(name))
 
 
 def own_models(name: str) -> str:
-    """Why nothing can stand in for the models of crews of this kind; "" if it can."""
+    """Return why stub models cannot replace the models of crews of this kind; "" if they can."""
     return next((plugin.own_models for plugin in _of(name)), "")
 
 
 def word_of(thing: object) -> str:
-    """What people call what an adapter accepts: a crew, or an agent."""
+    """Return the word for what an adapter accepts: crew, or agent."""
     return next((plugin.word for plugin in plugins() if plugin.adapter_of(thing) is not None), AdapterPlugin.word)
 
 
 def preloaded() -> list[str]:
-    """The adapters that a worker preloads by default."""
+    """Return the adapters that a worker preloads by default."""
     return [name for plugin in plugins() for name in plugin.preloaded]
 
 
 def preload(name: str) -> None:
-    """Import what crews of this kind need, where processes are forked from; nothing if it is not installed."""
+    """Import what crews of this kind need in the process that forks theirs; does nothing if it is not installed."""
     for plugin in _of(name):
         plugin.preload(name)
 
 
 def untested(name: str) -> str | None:
-    """A line to say where crews of this kind need something that is installed in an untested version."""
+    """Return a warning if crews of this kind need a package that is installed in an untested version."""
     return next((line for plugin in _of(name) if (line := plugin.untested())), None)
 
 
 def quiet() -> None:
-    """Before any crew file is loaded here: have what it may import not say more than was asked for."""
+    """Silence unrequested output of frameworks before any crew file is loaded."""
     for plugin in plugins():
         plugin.quiet()
 
 
 @functools.cache
 def preparations(name: str) -> tuple[Callable[[Home], None], ...]:
-    """What makes this process ready for one task of such a crew, before its code is loaded; for most crews nothing."""
+    """Return a function that prepares this process for one task of such a crew, before its code is loaded."""
     return tuple(one.prepare for one in _of(name) if type(one).prepare is not AdapterPlugin.prepare)
 
 
 def may_share(name: str, crew: object, files: Iterable[Path]) -> bool:
-    """Whether this process may do tasks of other runs of this crew's code beside its own."""
+    """Whether this process may also perform tasks of other runs of this crew's code."""
     return any(one.may_share(crew, files) for one in _of(name))
 
 
 def share(name: str, home: Home) -> None:
-    """From here on it may."""
+    """Make this process a shared one."""
     for one in _of(name):
         one.share(home)
 
 
 def prepare_shared_task(name: str, home: Home) -> None:
-    """Make this thread and context ready for one task of such a crew beside others."""
+    """Prepare this thread and context for one task of such a crew in a shared process."""
     for one in _of(name):
         one.prepare_shared_task(home)
 
 
 def is_unchanged(name: str) -> bool:
-    """Whether a process that is shared is as it was when that began."""
+    """Whether the state of a shared process is still as it was when it became shared."""
     return all(one.is_unchanged() for one in _of(name))
 
 
 def growing(adapter: Adapter) -> GrowingAdapter | None:
-    """The adapter as one whose plans grow, if they do."""
+    """Return the adapter if it has dynamic plans; None otherwise."""
     return adapter if hasattr(adapter, "expand") else None  # type: ignore[return-value]  # `hasattr` says so
 
 
 def chosen(things: list[tuple[str, object]]) -> list[tuple[str, object]]:
-    """Of the crews of a file, those that are meant to be run: flows rather than the crews that they kick off, a flow
-    rather than its class, a class rather than those that it is made of, an agent rather than those that work for it."""
+    """Return those of a file's crews that are meant to be run: flows rather than the crews that they kick off, a flow
+    rather than its class, a class rather than the crews that it creates, an agent rather than its sub-agents.
+    """
     things = [(name, thing) for name, thing in things if not frameworks.is_agent(thing)] or things
     things = _outermost(things) if len(things) > 1 else things
     flows = [(name, thing) for name, thing in things if any(plugin.is_flow(thing) for plugin in plugins())]
@@ -138,8 +139,7 @@ def chosen(things: list[tuple[str, object]]) -> list[tuple[str, object]]:
 
 
 def _outermost(things: list[tuple[str, object]]) -> list[tuple[str, object]]:
-    """Those that none of the others has work for it; of several that have work for each other, the one with most of
-    them."""
+    """Those that are not sub-agents of another one; of several that are each other's, the one with most sub-agents."""
     ids = {id(thing) for _, thing in things}
     parts = {
         id(thing): {id(part) for plugin in plugins() for part in plugin.parts(thing)} & ids - {id(thing)}
@@ -158,12 +158,12 @@ def _outermost(things: list[tuple[str, object]]) -> list[tuple[str, object]]:
 
 
 def is_crew(thing: object) -> bool:
-    """Whether some adapter can run it."""
+    """Whether some adapter accepts it."""
     return adapter_of(thing) is not None
 
 
 def required(thing: object) -> Adapter:
-    """The adapter that accepts ``thing``. Raises `BadCrew`."""
+    """Return the adapter that accepts ``thing``. Raises `BadCrew`."""
     adapter = adapter_of(thing)
     if not plugins():
         raise BadCrew("no adapter for any kind of crew is installed: `pip install crew-runner`, or `pip install -e .`")
@@ -173,12 +173,12 @@ def required(thing: object) -> Adapter:
 
 
 def factories(module: ModuleType) -> list[str]:
-    """What in a module makes a crew when it is called, by name."""
+    """Return the names of functions and classes in a module that create a crew."""
     return list(dict.fromkeys(name for plugin in plugins() for name in plugin.factories(module)))
 
 
 def inputs_of(crew: object) -> dict[str, Any]:
-    """The inputs that a crew's own file kicks it off with."""
+    """Return the inputs with which a crew's own file kicks it off."""
     return reading.inputs_of(crew) or next((inputs for plugin in plugins() if (inputs := plugin.inputs_of(crew))), {})
 
 

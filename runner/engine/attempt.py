@@ -1,5 +1,6 @@
-"""An attempt at a task, on the fleet or in a kickoff: its environment, its guardrail loop, and whether and when to
-retry."""
+"""An attempt at a task, on the fleet or in a kickoff: its environment, its guardrail loop, and the decision to
+retry.
+"""
 
 import contextlib
 from abc import ABC, abstractmethod
@@ -34,12 +35,12 @@ NOT_INSTALLED = (ImportError, MissingDependency)  #: what no other attempt in th
 
 
 def next_delay(error: BaseException, failures: int, retries: Retries) -> float | None:
-    """How long to wait before the next attempt at a task, in seconds; None if there is to be none.
+    """Return the delay before the next attempt at a task, in seconds; None for no further attempt.
 
     Args:
-        error: what the last attempt failed of.
-        failures: how many attempts failed, the last one included.
-        retries: how the task is retried.
+        error: the last attempt's.
+        failures: how many attempts failed, including the last one.
+        retries: the task's retry options.
     """
     allowed, first = retries
     if failures > allowed or isinstance(error, NOT_INSTALLED):
@@ -49,7 +50,7 @@ def next_delay(error: BaseException, failures: int, retries: Retries) -> float |
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A crew, and how it is planned and performed."""
+    """A crew with its adapter."""
 
     crew: Any
     adapter: Adapter
@@ -66,12 +67,15 @@ _NOTHING = contextlib.nullcontext()
 
 
 class Attempt(ABC):
-    """What an attempt at a claimed task is made in: whence its code comes, what it reads, what is kept and reported.
+    """The environment of an attempt at a claimed task: where its code comes from, what it reads, and where results go.
 
-    As it stands here it keeps no files and reports nothing.
-    ``origin`` is what the idempotency keys of its tools begin with. With ``strays``, calls from threads that do not
-    know what they are part of are the task's; one that ``goes_on`` is not over when it is interrupted. One that may be
-    ``enclosed`` in a task, whose code makes it in that task's own thread, leaves that thread as it is.
+    This base class keeps no files and reports nothing.
+
+    Attributes:
+        origin: the prefix of the idempotency keys of its tool calls.
+        strays: whether calls from threads without a context belong to the task.
+        goes_on: whether an interruption leaves the attempt unfinished, rather than failed.
+        enclosed: whether it may run inside another task, in that task's own thread, and must leave the thread as it is.
     """
 
     unattributed = goes_on = enclosed = False
@@ -90,63 +94,63 @@ class Attempt(ABC):
 
     @abstractmethod
     def load(self, journal: Journal) -> Loaded:
-        """The crew's code, and the task's folder around it."""
+        """Load the crew's code, and enter the task's folder."""
 
     def plan(self, loaded: Loaded) -> Plan:
-        """The plan of the run."""
+        """Return the plan of the run."""
         return loaded.plan
 
     @abstractmethod
     def outputs(self, keys: Sequence[str]) -> Mapping[str, TaskOutput]:
-        """The outputs of those of these tasks that are done."""
+        """Return the outputs of the committed ones among these tasks."""
 
     def branch(self) -> Branch | None:
-        """The branch, to read, of a plan that grows; None where plans do not."""
+        """Return the branch, for reading, of a dynamic plan; None otherwise."""
         return None
 
     def beside(self, keys: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:  # noqa: ARG002 - a hook
-        """What is stored beside these outputs."""
+        """Return what is stored together with these outputs."""
         return {}
 
     def pacer(self) -> Pacer | None:
-        """Counts the run's calls of models for all who make them; None where they are not counted."""
+        """Return the rate limiter that the run's model calls share; None if there is none."""
         return None
 
     def warm(self, loaded: Loaded) -> None:  # noqa: B027 - a hook
-        """Load what is not to cost the task's own time."""
+        """Load what must not count against the task's timeout."""
 
     def at_work(self, loaded: Loaded, journal: Journal) -> contextlib.AbstractContextManager[None]:  # noqa: ARG002 - a hook
-        """The task's code runs in this context."""
+        """Return the context in which the task's code runs."""
         return _NOTHING
 
     def left(self, note: Callable[[str, str], None]) -> dict[str, Any]:  # noqa: ARG002 - a hook
-        """The files that the task left, to be kept; ``note`` puts a line among the run's events."""
+        """Return the files that the task left, to be stored; ``note`` appends a line to the run's events."""
         return {}
 
     def with_files(self, output: str, left: dict[str, Any], loaded: Loaded) -> str:  # noqa: ARG002 - a hook
-        """The task's output with what it left."""
+        """Return the task's output together with its files."""
         return output
 
     @abstractmethod
     def failed(self, error: BaseException, loaded: Loaded | None) -> Retry | Fail:
-        """What comes of an error; ``loaded`` is None where the code did not come."""
+        """Return the decision about an error; ``loaded`` is None if the code could not be loaded."""
 
     def note(self, kind: str, text: str) -> None:  # noqa: B027 - a hook
-        """Put a line among the run's events."""
+        """Append a line to the run's events."""
 
     def unrecorded(self, where: str) -> None:
-        """A call of a model goes there that no journal keeps."""
+        """A model call that the journal cannot record is about to be sent."""
         self.note("calls_unrecorded", f"1 to {where}")
 
     @abstractmethod
     def record(self, decision: Decision, replayed: Counters) -> None:
-        """Store what came of it. Raises `ClaimLost` if the claim does not hold any more."""
+        """Store the decision. Raises `ClaimLost` if the claim no longer holds."""
 
     def leave(self) -> None:  # noqa: B027 - a hook
-        """The attempt is over, and what came of it is stored."""
+        """Clean up after the attempt, whose decision is stored."""
 
     def ended(self, decision: Decision) -> None:  # noqa: B027 - a hook
-        """Tell what was stored."""
+        """Report the stored decision."""
 
 
 def until_passed(
@@ -156,14 +160,14 @@ def until_passed(
     object_to: Callable[[str], None],
     whose: str,
 ) -> R:
-    """The guardrail loop: the first output that passes, as its guardrails leave it. Raises `GuardrailFailed`.
+    """The guardrail loop: return the first output that passes, as its guardrails leave it. Raises `GuardrailFailed`.
 
     Args:
-        make: makes an output, taking into account what was said of the one before.
-        check: given an output and how many did not pass before it, gives it as it is to be, and why it does not pass.
+        make: makes an output, taking into account the objection to the one before.
+        check: takes an output and the number of failures, and returns the resulting output and the objection to it.
         retries: how many outputs may follow one that did not pass.
-        object_to: hears why an output did not pass, before another one is made.
-        whose: what the output is called in the error, as in "the output of task 'a'".
+        object_to: called with the objection before another output is made.
+        whose: the name of the output in the error, as in "the output of task 'a'".
     """
     for failed in range(retries + 1):
         output, why = check(make(), failed)

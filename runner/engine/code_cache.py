@@ -1,6 +1,6 @@
 """Caches the code of crews: fetched and unpacked once per bundle, loaded once per process.
 
-And where an attempt on the fleet works with it: in its own copy of the project, or nowhere but for ``ctx.workdir``.
+Also selects the folder of an attempt on the fleet: its own copy of the project, or only ``ctx.workdir``.
 """
 
 import contextlib
@@ -40,9 +40,9 @@ _loading = threading.Lock()
 
 @contextlib.contextmanager
 def _at(root: Path) -> Iterator[None]:
-    """While a crew file is read, its relative paths are those of its folder, as where it was submitted.
+    """While a crew file is read, relative paths are relative to its folder, as when it was submitted.
 
-    A process has one working directory: where tasks share one, their code is loaded one after the other.
+    A process has one working directory, so tasks that share a process load their code one after the other.
     """
     with _loading:
         before = Path.cwd()
@@ -55,7 +55,7 @@ def _at(root: Path) -> Iterator[None]:
 
 
 def leave_folder() -> None:
-    """A task is over: its process is nowhere again, unless another task's code is just being read at its folder."""
+    """Leave the folder of a finished task, unless another task's code is being loaded in it."""
     if _loading.acquire(blocking=False):
         try:
             relative_paths.leave()
@@ -64,17 +64,17 @@ def leave_folder() -> None:
 
 
 class Bundles(Protocol):
-    """Where bundles come from."""
+    """A source of bundles."""
 
     def bundle(self, sha: str) -> bytes:
-        """The data of one."""
+        """Return a bundle's data."""
 
     def drop_bundle(self, sha: str, damaged: bytes) -> bool:
-        """Forget data that is damaged."""
+        """Remove damaged data."""
 
 
 class CodeCache:
-    """The crews that this process has loaded; the newest few. Their folders are let go when this goes."""
+    """The newest crews that this process has loaded. Their folders are released together with the cache."""
 
     def __init__(self, source: Bundles, folder: Path, size: int = 16) -> None:
         self._source = source
@@ -88,7 +88,7 @@ class CodeCache:
         weakref.finalize(self, _let_go, self._held).atexit = False  # a process that ends lets go of all by itself
 
     def root(self, sha: str) -> Path:
-        """Where a bundle's files are; they stay there while this process is at it, or may come back to it soon."""
+        """Return the folder with a bundle's files, which stays as long as this process may need it."""
         with self._lock:
             if sha in self._held and (self._folder / sha).is_dir():
                 self._use(sha)
@@ -147,11 +147,11 @@ class CodeCache:
         root: Path | None = None,
         adapter: str = "",
     ) -> Loaded:
-        """The crew ``attr`` of ``module`` in a bundle, submitted with an adapter of that name. Raises `BadCrew` or
+        """Return the crew ``attr`` of ``module`` in a bundle, for the adapter of that name. Raises `BadCrew` or
         `MissingDependency`.
 
-        A task that works in a copy of the bundle, at ``root``, has its code from there: what that says of its place
-        is the same for each attempt, and what it writes beside itself is the task's own.
+        A task that works in a copy of the bundle, at ``root``, imports its code from there: so ``__file__`` is the same
+        for each attempt, and what the code writes beside itself belongs to the task.
         """
         key = (sha, module, attr)
         with self._lock:
@@ -205,7 +205,7 @@ def _let_go(held: dict[str, int]) -> None:
 
 
 class Signatures:
-    """Which code this process may run, where its worker has a key. ``of`` gives the signature of a run."""
+    """The code that this process may run, if its worker has a key. ``of`` returns the signature of a run."""
 
     def __init__(self, of: Callable[[str], str]) -> None:
         self._of = of
@@ -221,8 +221,9 @@ class Signatures:
 
 
 class AttemptFolder:
-    """The folder of one attempt. ``place`` is taken when it is first needed; ``alone``: its process does
-    nothing else meanwhile; ``beside``: nothing but tasks that leave its logging as it is."""
+    """The folder of one attempt. ``place`` is created when it is first needed. ``alone``: its process performs no other
+    task meanwhile; ``beside``: only tasks that leave its logging alone.
+    """
 
     def __init__(
         self,
@@ -245,7 +246,7 @@ class AttemptFolder:
         self._ends: Callable[[], None] | None = None
 
     def enter(self, journal: Journal) -> Path | None:
-        """Have the task's code find it. Returns the copy that it is loaded from, if it works in one."""
+        """Make it the folder of the task's code. Returns the copy from which the code is loaded, if there is one."""
         copy = self._work.folder if self._is_copy else None
         if copy is not None:
             os.chdir(copy)
@@ -260,7 +261,7 @@ class AttemptFolder:
         return copy
 
     def left(self) -> dict[str, Content]:
-        """What the task left. Raises `TaskError` if it used relative paths where they lead nowhere."""
+        """Return what the task left. Raises `TaskError` if the task used relative paths where they are refused."""
         if self._refused:  # and the code carried on as if there were no such file
             raise RelativePath(self._refused[0])
         if found := relative_paths.stray_files():
@@ -268,7 +269,7 @@ class AttemptFolder:
         return self._work.changed()
 
     def not_kept(self) -> str:
-        """A line on what it left that may not be stored; "" for nothing."""
+        """Return a line about the files that may not be stored; "" if there are none."""
         if not self._work.made:
             return ""
         found = self._work.not_kept()
@@ -278,7 +279,7 @@ class AttemptFolder:
     def with_files(
         self, output: str, left: dict[str, Content], loaded: Loaded, inputs: Callable[[], Mapping[str, Any]]
     ) -> str:
-        """The task's output with what it left, and with its ``output_file``, if it did not write that itself."""
+        """Return the task's output with its files, and with its ``output_file`` unless the task wrote that itself."""
         if not left:
             return output
         record = json.loads(output)
@@ -289,7 +290,7 @@ class AttemptFolder:
         return json.dumps(record | task_files.beside(raw, left), ensure_ascii=False)
 
     def leave(self) -> None:
-        """The attempt is over. Its folder is let go whatever else raises: who comes next may need it."""
+        """Release the folder, whatever else raises, because the next attempt may need it."""
         try:
             if self._ends is not None:
                 self._ends()
@@ -301,6 +302,6 @@ class AttemptFolder:
 
 
 def _begin(claim: Claim, store: Store, code: CodeCache, *, is_copy: bool) -> tuple[Path | None, Iterable[Files]]:
-    """What the folder of an attempt is a copy of, and what was left before."""
+    """Return what the folder of an attempt is a copy of, and the files that were left before."""
     left = store.files_left(claim.job.run_id, claim.job.branch)
     return (code.root(claim.bundle) if is_copy else None), left

@@ -19,7 +19,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """The task of a plan that grows is done: what becomes of the plan by it."""
+    """A task of a dynamic plan is done: how the plan grows."""
 
     expand: Expand
     used: ReadSet
@@ -28,14 +28,14 @@ class Grown:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The attempt ended without an output. ``error`` is what it raised, for who performed it in this process."""
+    """The attempt ended without an output. ``error`` is what it raised, for the caller in this process."""
 
     error: BaseException | None = field(default=None, kw_only=True, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Ask(Stopped):
-    """It needs a person's answer: to ``question``, at that step of its journal."""
+    """The task needs a person's answer to ``question``, at that step of its journal."""
 
     step: str
     question: str
@@ -43,7 +43,7 @@ class Ask(Stopped):
 
 @dataclass(frozen=True, slots=True)
 class Retry(Stopped):
-    """It failed, and may try again after ``delay`` seconds."""
+    """The task failed, and is retried after ``delay`` seconds."""
 
     delay: float
     reason: str
@@ -52,7 +52,7 @@ class Retry(Stopped):
 
 @dataclass(frozen=True, slots=True)
 class Fail(Stopped):
-    """It failed for good. ``trace`` says where: see `failures`."""
+    """The task failed for good. ``trace`` is its traceback: see `failures`."""
 
     reason: str
     trace: str = ""
@@ -60,7 +60,7 @@ class Fail(Stopped):
 
 @dataclass(frozen=True, slots=True)
 class Release(Stopped):
-    """It stops here, to resume elsewhere."""
+    """The task is handed back, to resume elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)

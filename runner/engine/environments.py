@@ -10,7 +10,9 @@ MOST = 64  #: digests that go with a claim; one that was forgotten is looked at 
 
 
 class Environments:
-    """A process that takes whatever a run asks for. ``accepted`` goes with each claim: see `Store.claim`."""
+    """A process that accepts whatever environment a run asks for. ``accepted`` goes with each claim: see
+    `Store.claim`.
+    """
 
     accepted = ANY
     failure = ""  #: why the environment that this process stands for could not be built
@@ -19,15 +21,15 @@ class Environments:
         self._digests: deque[str] = deque(maxlen=MOST)
 
     def accept(self, needed: Needed) -> bool:
-        """Take runs that ask for it from here on."""
+        """Accept runs that ask for this environment from now on."""
         self._digests.append(needed.digest)
         self.accepted = "".join(f",{digest}," for digest in self._digests)
         return True
 
     def takes(self, needed: Needed, root: Callable[[], Path], job: Job) -> bool:  # noqa: ARG002 - a hook
-        """Whether runs that ask for it are done here; if not, the job was sent on.
+        """Whether this process performs runs that ask for it; if not, the job was sent on.
 
-        ``root`` gives the folder of the bundle's files, and raises where this worker may not run them.
+        ``root`` returns the folder of the bundle's files, and raises if this worker may not run them.
         """
         return self.accept(needed)
 

@@ -1,8 +1,8 @@
 """Relays the events of a task in flight: to its crew's handlers in this process, and to the run's stream.
 
-The store itself records when a task is claimed, committed, failed. What the task's code emits on the bus is put
-among the run's events as it comes, under a number of the run's one sequence: its type, its relatives and its task, and
-nothing of what it says. Nothing is recorded in this process.
+The store itself records when a task is claimed, committed or failed. Events that the task's code emits are appended to
+the run's events as they come, numbered in the run's one sequence: type, relatives and task, without content. Nothing is
+recorded in this process.
 """
 
 import contextlib
@@ -85,19 +85,19 @@ class TaskEvents:
         self._format_event: EventFormat | None = None
 
     def begin(self) -> None:
-        """Have the task's scope and numbers in this context; only its crew's handlers receive its events."""
+        """Set the task's scope and numbering in this context; only its crew's handlers receive its events."""
         own = loader.namespace_of(self._claim.bundle)
         set_audience(lambda module: not module.startswith(PREFIX) or f"{module}.".startswith(f"{own}."))
         kickoff.begin(self._number, self._guard, tuple(self._open), event_id_of(self._run, self._last))
 
     def wants(self, *types: str) -> bool:
-        """Whether events of these types are wanted: by a handler, or by the run's checkpoints."""
+        """Whether a handler, or the run's checkpoints, need events of these types."""
         return bool(self._claim.scope.triggers.intersection((*types, "*"))) or event_bus.listens(*types)
 
     # -- what the store reports, delivered here
 
     def started(self, crew: Any, source: Any, format_event: EventFormat | None = None) -> None:
-        """The task is claimed and its code is here; ``format_event`` says the same in the words of the crew's kind."""
+        """The task is claimed and its code loaded; ``format_event`` renames the event for the crew's kind."""
         self._crew, self._source, self._format_event = crew, source, format_event
         if format_event is None and not event_bus.listens("crew_kickoff_started", "task_started", "task_resumed"):
             return
@@ -110,7 +110,7 @@ class TaskEvents:
             self._emit(source, BaseEvent(type="task_resumed", **self._about(at.claim, parent=at.task)))
 
     def completed(self, record: Callable[[], Mapping[str, Any]]) -> None:
-        """It is committed. ``record`` reads its output, where a handler receives that."""
+        """The task is committed. ``record`` returns its output, if a handler receives it."""
         if self._format_event is None and not event_bus.listens("task_completed", "crew_kickoff_completed"):
             return
         ended, over = self._task.end_events
@@ -121,7 +121,7 @@ class TaskEvents:
             self._emit(self._crew, CrewKickoffCompletedEvent(output=output, **self._about_crew(over, started=at)))
 
     def failed(self, reason: str) -> None:
-        """It failed for good."""
+        """The task failed for good."""
         if self._crew is None:
             return  # its code never came, nor did its handlers
         ended, over = self._task.end_events
@@ -131,25 +131,22 @@ class TaskEvents:
             self._emit(self._crew, CrewKickoffFailedEvent(error=reason, **self._about_crew(over, started=at)))
 
     def asked(self) -> None:
-        """It waits for a person."""
+        """The task waits for a person."""
         self._emit(self._source, BaseEvent(type="task_asked", **self._about(0, parent=self._claim.scope.task)))
 
     def close(self) -> None:
-        """Nothing is written any more: what handlers emit from here on stays here."""
+        """Stop writing: what handlers emit from here on stays in this process."""
         with self._lock:
             self._closed = True
 
     def settle(self) -> None:
-        """Give the handlers time: the process may be asked to end."""
+        """Wait for the handlers, because the process may be asked to end."""
         event_bus.flush(HANDLERS_WAIT)
 
     # -- inside
 
     def _number(self, event: BaseEvent) -> int:
-        """Put an event of the task's code among the run's, and give it its number and id there.
-
-        One of an agent's that is not heard here is told: its number and id are the store's alone.
-        """
+        """Append an event of the task's code to the run's events, and set its number and id."""
         with self._lock:
             if self._closed or event.type in CHUNKS:
                 return self._last
@@ -192,7 +189,7 @@ class TaskEvents:
 
     @contextlib.contextmanager
     def _guard(self) -> Iterator[None]:
-        """A stop does not break into an event, nor does it wait long after."""
+        """A stop does not interrupt an event, nor is it delayed for long."""
         if threading.get_ident() != self._thread:
             yield
             return
@@ -243,8 +240,9 @@ def _is_heard(event: BaseEvent) -> bool:
 
 
 def _figures(event: BaseEvent) -> dict[str, Any]:
-    """What the run says of a call of a model: which, whose, its tokens, whether it diverged; of a tool its name.
-    Not what was said."""
+    """The metadata of an event for the run: of a model call its model, agent, tokens and whether it diverged; of a tool
+    call its name. No content.
+    """
     if isinstance(event, CallDivergedEvent):
         return {"call": event.call, **({"step": event.step[:200]} if event.step else {})}
     if isinstance(event, ToolUsageEvent):
@@ -265,6 +263,6 @@ def _figures(event: BaseEvent) -> dict[str, Any]:
 
 
 def _interrupted(kind: str) -> str:
-    """The type that ends what an event of this type starts, when it does not come to its own end."""
+    """The type that ends an interrupted event of this type."""
     ends = PAIRS[kind]
     return next((end for end in ends if end.endswith(("_failed", "_error"))), ends[0])

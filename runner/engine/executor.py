@@ -1,6 +1,6 @@
 """The executor: performs a task, for a worker's job or for a kickoff in this process.
 
-Performing a task gives a decision; storing it is a step of its own. Everything in between may be killed.
+Performing a task results in a decision; storing it is a separate step. The process may be killed anywhere in between.
 """
 
 import json
@@ -37,13 +37,13 @@ R = TypeVar("R")
 
 
 class Stops(Protocol):
-    """Where the tasks in flight of a process are known to those who stop them."""
+    """Stops the tasks in flight of a process."""
 
     def ready(self) -> None:
-        """From here on, a signal that ends the process hands back first."""
+        """From here on, a signal that ends the process first hands tasks back."""
 
     def watching(self, cancel_scope: CancelScope, claim: Claim, timeout: float | None) -> AbstractContextManager[None]:
-        """Stops reach the task while in this context; ``timeout`` is in seconds."""
+        """In this context, stops reach the task; ``timeout`` is in seconds."""
 
     @property
     def draining(self) -> bool:
@@ -51,7 +51,7 @@ class Stops(Protocol):
 
 
 class Executor:
-    """Performs claimed tasks and has stored what comes of them. ``begin`` gives what an attempt at one is made in."""
+    """Performs claimed tasks and stores the decisions. ``begin`` returns the `Attempt` for a claim."""
 
     def __init__(
         self, begin: Callable[[Claim], Attempt], stops: Stops, observers: Observers, clock: Clock = SYSTEM
@@ -63,7 +63,7 @@ class Executor:
         watch_imports()
 
     def perform(self, claim: Claim) -> Decision:
-        """Make one attempt at the task. What it returns is already stored."""
+        """Make one attempt at the task. The returned decision is already stored."""
         self._observers.task_started(claim)
         began = self._clock.monotonic()
         attempt = self._begin(claim)
@@ -92,7 +92,7 @@ class Executor:
     def _thread(
         self, waiter: waiting.Waiter, attempt: Attempt, loaded: Loaded
     ) -> Callable[[Callable[[], R]], R] | None:
-        """What calls the task's code in a thread of its own, for it may block; None where it does not."""
+        """Return a function that calls the task's code in a separate thread, if it may block; None otherwise."""
         only_waits = getattr(loaded.adapter, "only_waits", None)
         if only_waits is not None and only_waits(loaded.crew, attempt.claim.job.task):
             return None

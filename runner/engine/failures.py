@@ -1,7 +1,7 @@
 """Formats why an attempt failed: one line, and a traceback with the crew's own frames in full.
 
-A trace is what Python writes, bounded, without secrets and without paths of the machine: a file is named as in the
-bundle, or as in its package.
+The traceback has Python's format. It is limited in length, and has no secrets and no paths of the machine: a file is
+named as in the bundle, or as in its package.
 """
 
 import linecache
@@ -27,7 +27,7 @@ _Frame = tuple[FrameType, int]
 
 
 def describe(error: BaseException) -> str:
-    """An error in one line: our own as they are, others with their type and the last place in the crew's code."""
+    """Format an error in one line: our own unchanged, others with their type and the last line in the crew's code."""
     text = one_line(error)[:500]
     if isinstance(error, RunnerError):
         return text
@@ -39,7 +39,7 @@ def describe(error: BaseException) -> str:
 
 
 def trace_of(error: BaseException) -> str:
-    """The traceback of an error; "" if it has none."""
+    """Return the traceback of an error; "" if it has none."""
     chain = _chain(error)
     if not any(one.__traceback__ for one, _ in chain):
         return ""
@@ -48,12 +48,12 @@ def trace_of(error: BaseException) -> str:
 
 
 def places(trace: str) -> str:
-    """A trace without the lines of code: which files, lines and functions, and what was raised."""
+    """Return a traceback without source lines: files, line numbers, functions, and the exception."""
     return "\n".join(line for line in trace.splitlines() if not line.startswith("    "))
 
 
 def _chain(error: BaseException) -> list[tuple[BaseException, str]]:
-    """What led to the error, the oldest first, each with how it led to the next one's line."""
+    """The chain of causes of an error, the oldest first, each with the line that connects it to the next."""
     found: list[tuple[BaseException, str]] = []
     one: BaseException | None = error
     seen: set[int] = set()
@@ -112,7 +112,7 @@ def _package(frame: FrameType) -> str:
 
 
 def _file(frame: FrameType) -> str:
-    """As it is called in its bundle or package: with as many folders as its module has names before its own."""
+    """The file's name in its bundle or package: with as many folders as its module has parent packages."""
     parts = PurePath(frame.f_code.co_filename).parts
     name = loader.plain_names(str(frame.f_globals.get("__name__") or ""))
     depth = name.count(".") + 1 + (parts[-1:] == ("__init__.py",))
@@ -120,7 +120,7 @@ def _file(frame: FrameType) -> str:
 
 
 def _cut(text: str) -> str:
-    """What is too long loses its middle: where it began and what was raised are told."""
+    """Shorten a text in the middle, keeping its beginning and the exception."""
     if len(text) <= LONGEST:
         return text
     half = LONGEST // 2

@@ -29,9 +29,9 @@ F = TypeVar("F", bound="Future[Any] | asyncio.Task[Any]")
 
 
 class Schedule(Generic[T, F]):
-    """Tasks side by side, each begun as soon as it may run, and none once one failed: those in flight end as they do.
+    """Concurrent tasks, each started as soon as it may run. After a failure none is started, and those in flight end.
 
-    ``begin`` starts a task and gives its future, whose result are the tasks that may run because it is done.
+    ``begin`` starts a task and returns its future, whose result are the tasks that become ready.
     """
 
     def __init__(self, begin: Callable[[T], F], ready: Iterable[T]) -> None:
@@ -41,7 +41,7 @@ class Schedule(Generic[T, F]):
         """What the first task that failed raised."""
 
     def ended(self, done: set[F]) -> None:
-        """Take those that ended, and begin what may run now."""
+        """Process the finished tasks, and start those that may run now."""
         for one in [one for one in self.in_flight if one in done]:
             del self.in_flight[one]
             self.failure = self.failure or one.exception()
@@ -50,10 +50,10 @@ class Schedule(Generic[T, F]):
 
 
 def perform(begin: Callable[[T], "Future[list[T]]"], ready: Iterable[T]) -> None:
-    """Perform the tasks and all that follow from them. Raises what the first that failed raised, when all have ended.
+    """Perform the tasks and all that follow from them. Raises what the first failing one raised, when all have ended.
 
     Args:
-        begin: starts a task in another thread; its result are the tasks that may run because it is done.
+        begin: starts a task in another thread; its result are the tasks that become ready.
         ready: the tasks to begin with.
     """
     with Wakeup() as one_more:  # what breaks into this thread ends the wait, too
@@ -72,7 +72,7 @@ def perform(begin: Callable[[T], "Future[list[T]]"], ready: Iterable[T]) -> None
 
 
 async def aperform(begin: Callable[[T], "asyncio.Task[list[T]]"], ready: Iterable[T]) -> None:
-    """`perform` on this event loop. Where this is cancelled, so is what is in flight."""
+    """`perform` on this event loop. A cancellation also cancels the tasks in flight."""
     schedule = Schedule(begin, ready)
     try:
         while schedule.in_flight:
@@ -85,7 +85,7 @@ async def aperform(begin: Callable[[T], "asyncio.Task[list[T]]"], ready: Iterabl
 
 
 class Steps(OneByOne):
-    """The steps of one task, in ``known``: they are kept over its attempts, and are in checkpoints."""
+    """The recorded steps of one task, in ``known``: they are kept over its attempts, and in checkpoints."""
 
     def __init__(
         self,
@@ -99,14 +99,14 @@ class Steps(OneByOne):
 
     @property
     def recorded(self) -> dict[str, str]:
-        """Those that are done."""
+        """Return the recorded steps."""
         outer = self._nest.recorded(self._under) if self._nest is not None else {}
         return {**outer, **self._known}
 
     def begin_step(
         self, entry: AccountKey = STEP, *, supersedes: Sequence[AccountKey] = (), intent_only: bool = False
     ) -> None:
-        """Nothing can be in doubt in one process; in a task around it, it can."""
+        """Within one process no step can be in doubt; in an enclosing task on the fleet it can."""
         if self._nest is not None:
             self._nest.begin(entry, supersedes=supersedes, intent_only=intent_only)
 
@@ -116,23 +116,23 @@ class Steps(OneByOne):
             self._nest.mark_sent(entry)
 
     def drop_step(self, entry: AccountKey = STEP, *, intent_only: bool = False) -> None:
-        """It raised; nothing to keep."""
+        """The step raised, so nothing is recorded."""
         if self._nest is not None:
             self._nest.drop(entry, intent_only=intent_only)
 
     @property
     def can_wait(self) -> bool:
-        """Here the terminal is asked; inside of a task of the fleet, that task waits."""
+        """In this process the terminal is asked; inside a task on the fleet, that task waits."""
         return self._nest is not None and self._nest.can_wait
 
     def place(self, step: str) -> str:
-        """A step's name in the journal of the task around it, if there is one."""
+        """Return a step's name in the journal of the enclosing task, if there is one."""
         return self._nest.place(f"{self._under}{step}") if self._nest is not None else step
 
     def record_step(
         self, step: str, value: str, *, entry: AccountKey | None = STEP, usage: Usage = NO_TOKENS, **about: Any
     ) -> None:
-        """Keep it, and with it the task around it, if there is one."""
+        """Record the step, also in the enclosing task, if there is one."""
         self._known[step] = value
         if self._usage is not None and entry is not None and entry.kind == "model":
             self._usage.add(usage.prompt_tokens, usage.completion_tokens)
@@ -140,13 +140,13 @@ class Steps(OneByOne):
             self._nest.record(f"{self._under}{step}", value, entry=entry, usage=usage, **about)
 
     def end(self, replayed: Counters) -> None:
-        """The task is done: what was replayed since the last record counts in the task around it."""
+        """The task is done: count what was replayed since the last record in the enclosing task."""
         if self._nest is not None:
             self._nest.replayed(replayed)
 
 
 class LocalStops:
-    """What stops tasks of this process: their timeouts, and the end of all of them."""
+    """Stops tasks of this process: by their timeouts, or all of them."""
 
     draining = False
 
@@ -156,22 +156,22 @@ class LocalStops:
         self._stopped = threading.Event()
 
     def ready(self) -> None:
-        """Signals are the program's own."""
+        """Does nothing: signals belong to the program."""
 
     def stop(self, why: str) -> None:
-        """Let every task end at its next step; what is in a step ends that first, and it is recorded."""
+        """Make every task end at its next step; a step in flight ends first, and is recorded."""
         self._stop = Interrupted(why)
         for cancel_scope in list(self._cancel_scopes):
             cancel_scope.ask(self._stop)
         self._stopped.set()
 
     def pause(self, seconds: float) -> None:
-        """Wait between attempts, unless all is to end."""
+        """Wait between attempts, unless all tasks are to end."""
         self._stopped.wait(seconds)
 
     @contextlib.contextmanager
     def watching(self, cancel_scope: CancelScope, claim: Claim, timeout: float | None) -> Iterator[None]:  # noqa: ARG002 - the port's names
-        """Stops reach the task while in this context; ``timeout`` is in seconds."""
+        """In this context, stops reach the task; ``timeout`` is in seconds."""
         self._cancel_scopes.add(cancel_scope)
         try:
             if self._stop is not None:
@@ -184,7 +184,7 @@ class LocalStops:
 
 
 class StateCancelScope(CancelScope):
-    """A write to the store is a change of the state: it happens with its event, at one moment."""
+    """A cancellation scope whose writes change the state, atomically with their events."""
 
     def __init__(self, lock: contextlib.AbstractContextManager[Any]) -> None:
         super().__init__()
@@ -192,7 +192,7 @@ class StateCancelScope(CancelScope):
 
 
 class _StateWrite:
-    """The task changes the state: no stop breaks in, and no checkpoint is written in between."""
+    """A change of the state: no stop interrupts it, and no checkpoint is written in between."""
 
     def __init__(
         self, write: contextlib.AbstractContextManager[None], lock: contextlib.AbstractContextManager[Any]
@@ -218,10 +218,10 @@ _SCOPE = Scope(branch=0, task=0, claim=0, first=False)
 
 
 class LocalTasks(ABC):
-    """The tasks of one kickoff, each with the only claim there is on it.
+    """The tasks of one kickoff, each with the only claim on it.
 
-    ``lock`` is held while the state changes; ``nest`` is where the kickoff is recorded, if it is inside of a task;
-    ``done`` are the outputs that stand.
+    ``lock`` is held while the state changes; ``nest`` is the journal of the kickoff, if it is inside a task; ``done``
+    are the outputs that are still valid.
     """
 
     crew_name = adapter = plan_digest = rerun_mask = ""
@@ -242,14 +242,14 @@ class LocalTasks(ABC):
 
     @abstractmethod
     def steps(self, key: str) -> Steps:
-        """Where the steps of a task go."""
+        """Return the recorder for the steps of a task."""
 
     def unlock(self, tasks: Iterable[PlannedTask]) -> None:
-        """These may run if nothing is missing. Call it under the lock."""
+        """Add those of these tasks whose prerequisites are met. Call it under the lock."""
         self._unlocked += [Job("here", "main", task.key, 1) for task in tasks if task.may_run(self.done)]
 
     def take(self) -> list[Job]:
-        """What may run and was not taken yet."""
+        """Take the tasks that may run and were not taken yet."""
         with self.lock:
             found, self._unlocked = self._unlocked, []
         return found
@@ -259,7 +259,9 @@ class LocalTasks(ABC):
         self.stops.pause(seconds)
 
     def perform(self, job: Job) -> list[Job]:
-        """Make attempts at a task until one ends it, and give what may run now. Raises what the last one raised."""
+        """Make attempts at a task until one ends it, and return the tasks that become ready. Raises what the last one
+        raised.
+        """
         while isinstance(decision := self._executor.perform(self._claim(job)), Retry):
             self.pause(decision.delay)
             job = replace(job, attempt=job.attempt + 1)
@@ -294,11 +296,13 @@ class LocalAttempt(Attempt):
         self._retries, self._nest = retries, tasks.nest
 
     def unrecorded(self, where: str) -> None:
-        """A call of a model goes there that no journal keeps: the task around this says so, if there is one."""
+        """A model call that the journal cannot record is about to be sent: the enclosing task reports it, if there is
+        one.
+        """
         if self._nest is not None:
             self._nest.note_unrecorded(where)
 
     def failed(self, error: BaseException, loaded: Loaded | None) -> Retry | Fail:  # noqa: ARG002 - it is here
-        """Another attempt may follow as the task says; none where the process is to end."""
+        """Retry as the task says; not if the process is to end."""
         delay = next_delay(error, self.claim.failures + 1, self._retries) if isinstance(error, Exception) else None
         return Fail("", error=error) if delay is None else Retry(delay, "", error=error)

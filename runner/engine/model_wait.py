@@ -7,10 +7,7 @@ from runner.journal.recorder import Recorder
 
 
 class WaitNotifier:
-    """Delegates to another recorder, and tells once that a call of a model has left.
-
-    A call that is replayed leaves nothing.
-    """
+    """Delegates to another recorder, and notifies once that a model call was sent. Replayed calls are not sent."""
 
     def __init__(self, recorder: Recorder, notify: Callable[[], None]) -> None:
         self._recorder, self._notify = recorder, notify

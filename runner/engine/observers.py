@@ -1,4 +1,4 @@
-"""Observers: they are notified of tasks and calls in this process and change nothing. Logs, metrics, traces.
+"""Observers: notified of tasks and calls in this process, without changing anything. For logs, metrics, traces.
 
 A package adds one as an entry point of the group ``crew_runner.observers``.
 """
@@ -25,34 +25,34 @@ GROUP = "crew_runner.observers"
 
 
 class Observer:
-    """Each method is a no-op to be overridden. An entry point gives an instance; each process of a worker has its own.
+    """Override the methods that you need. An entry point returns an instance; each process of a worker has its own.
 
-    What a method raises is logged and changes nothing else. The task waits for it: be quick. Its thread is the task's,
-    or, for steps, whichever thread does the step.
+    Exceptions are logged and have no other effect. The task waits for each call, so be quick. Calls come in the task's
+    thread or, for steps, in the thread that does the step.
     """
 
     def task_started(self, claim: Claim) -> None:
-        """A task was claimed and is begun."""
+        """A task was claimed and starts."""
 
     def step_recorded(self, claim: Claim, step: str, entry: AccountKey, usage: Usage) -> None:
-        """A step was done and is recorded: a call of a model, with its tokens, a use of a tool, or the author's own.
+        """A step was recorded: a model call, with its tokens, a tool call, or an author's own step.
 
-        A replayed call is not reported.
+        A replayed step is not reported.
         """
 
     def task_ended(self, claim: Claim, decision: Decision, seconds: float) -> None:
-        """The attempt has ended after so many seconds, and what came of it is stored."""
+        """An attempt has ended after ``seconds``, and its decision is stored."""
 
 
 class Observers:
-    """Several as one: what one of them raises reaches neither the task nor the others."""
+    """Several observers as one: an exception in one reaches neither the task nor the others."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = observers
         self._of_steps = [one for one in observers if type(one).step_recorded is not Observer.step_recorded]
 
     def task_started(self, claim: Claim) -> None:
-        """Tell each."""
+        """Notify each."""
         for one in self._observers:
             try:
                 one.task_started(claim)
@@ -60,7 +60,7 @@ class Observers:
                 _ignore(one.task_started)
 
     def task_ended(self, claim: Claim, decision: Decision, seconds: float) -> None:
-        """Tell each."""
+        """Notify each."""
         for one in self._observers:
             try:
                 one.task_ended(claim, decision, seconds)
@@ -68,12 +68,12 @@ class Observers:
                 _ignore(one.task_ended)
 
     def steps(self, claim: Claim, recorder: Recorder) -> Recorder:
-        """The recorder of a task, observed; itself if no observer wants steps."""
+        """Return the recorder of a task, observed; unchanged if no observer wants steps."""
         return ObservedRecorder(recorder, claim, self._of_steps) if self._of_steps else recorder
 
 
 class ObservedRecorder:
-    """Delegates to another recorder, and reports what that has recorded."""
+    """Delegates to another recorder, and reports what it has recorded."""
 
     def __init__(self, recorder: Recorder, claim: Claim, observers: Sequence[Observer]) -> None:
         self._recorder, self._claim, self._observers = recorder, claim, observers
@@ -97,7 +97,7 @@ class ObservedRecorder:
         usage: Usage = NO_TOKENS,
         reported: bool = False,
     ) -> None:
-        """Record it, then tell each."""
+        """Record it, then notify each observer."""
         self._recorder.record_step(step, value, replayed=replayed, entry=entry, usage=usage, reported=reported)
         if entry is not None:
             for one in self._observers:
@@ -106,7 +106,7 @@ class ObservedRecorder:
     def record_steps(
         self, done: Sequence[DoneStep], *, dropped: int = 0, begins: Sequence[BegunStep] = (), replayed: Counters
     ) -> None:
-        """Record them, then tell each."""
+        """Record them, then notify each observer."""
         self._recorder.record_steps(done, dropped=dropped, begins=begins, replayed=replayed)
         for step in done:
             if step.entry is not None:
@@ -116,7 +116,7 @@ class ObservedRecorder:
 
 @functools.cache  # looking for them costs milliseconds
 def installed() -> tuple[Observer, ...]:
-    """Those that are installed."""
+    """Return the installed observers."""
     return tuple(point.load() for point in entry_points(group=GROUP))
 
 
@@ -133,19 +133,19 @@ def _ignore(observe: Callable[..., None]) -> None:
 
 @functools.cache  # one for all executors of this process
 def of_jobs() -> Observers:
-    """Those of jobs: what is installed, and before it the log."""
+    """Return the observers of jobs: the log, then the installed ones."""
     return Observers((LogObserver(), *installed()))
 
 
 class LogObserver(Observer):
-    """What a worker's log has of each task: that it starts, how it ends. Names, ids, why it failed: no payload."""
+    """Logs that each task starts, and how it ends: names, ids and reasons, without content."""
 
     def task_started(self, claim: Claim) -> None:
-        """That it starts."""
+        """Log that it starts."""
         _say(logging.INFO, claim, "started")
 
     def task_ended(self, claim: Claim, decision: Decision, seconds: float) -> None:
-        """How it ended."""
+        """Log how it ended."""
         failed = f"failed after {seconds:.3f} s"
         match decision:
             case Commit() | Grown():
@@ -181,5 +181,5 @@ def _say(level: int, claim: Claim, what: str, reason: str = "", trace: str = "")
 
 @functools.lru_cache(maxsize=64)
 def _same(level: int, pid: int, thread: int) -> dict[str, Any]:  # noqa: ARG001 - what it is the same for
-    """A record of what is the same in all that is said: to find that out costs more than to say it."""
+    """A log record with the fields that all lines share, which are more expensive to compute than to format."""
     return {**logging.LogRecord(log_of_tasks.name, level, __file__, 0, "%s", (), None).__dict__, CLEAN: True}

@@ -11,10 +11,11 @@ from runner.engine.adapter import Adapter
 
 
 class AdapterPlugin(Framework):
-    """A family of adapters, found under the entry points of the group ``crew_runner.adapters``.
+    """A family of adapters, found by the entry points of the group ``crew_runner.adapters``. Override the methods you
+    need.
 
-    Each method is a no-op to be overridden. Importing the module of one must be cheap: it is imported in every process
-    that looks at a crew, whatever crew that is. The framework itself is imported when a crew file imports it.
+    Importing its module must be cheap, because every process that looks at any crew imports it. The framework itself is
+    imported when a crew file imports it.
     """
 
     names: tuple[str, ...] = ()
@@ -34,56 +35,59 @@ class AdapterPlugin(Framework):
     """Why nothing can stand in for the models of its crews (``--demo``, ``--offline``); "" if it can."""
 
     def adapter_of(self, thing: object) -> Adapter | None:  # noqa: ARG002 - the names are for those who override it
-        """The adapter that accepts ``thing``, if one of this family does."""
+        """Return the adapter that accepts ``thing``; None if none of this family does."""
         return None
 
     def is_flow(self, thing: object) -> bool:  # noqa: ARG002 - a hook
-        """Whether it is a flow, or a class of flows: it is meant to be run rather than the crews that it kicks off."""
+        """Whether it is a flow, or a class of flows, which is run rather than the crews that it kicks off."""
         return False
 
     def parts(self, thing: object) -> list[object]:  # noqa: ARG002 - a hook
-        """Those that ``thing`` has work for it, and that are no runs of their own where it is one."""
+        """Return the sub-agents of ``thing``, which are not runs of their own."""
         return []
 
     def factories(self, module: ModuleType) -> list[str]:  # noqa: ARG002 - a hook
-        """The names in a module of what makes a crew when it is called, the likeliest first."""
+        """Return the names in a module of functions and classes that create a crew, the likeliest first."""
         return []
 
     def inputs_of(self, crew: object) -> dict[str, Any]:  # noqa: ARG002 - a hook
-        """The inputs that a crew's own file kicks it off with."""
+        """Return the inputs with which a crew's own file kicks it off."""
         return {}
 
     def quiet(self) -> None:
-        """Before any crew file is loaded: have the framework say no more than it was asked for, when it is imported."""
+        """Silence unrequested output of the framework, before any crew file is loaded."""
 
     def preload(self, name: str) -> None:
-        """Import what tasks of the adapter ``name`` need, in a process from which theirs are forked."""
+        """Import what tasks of the adapter ``name`` need, in the process from which theirs are forked."""
 
     def prepare(self, home: Home) -> None:
-        """Make this process ready for one task, before the code of its crew is loaded."""
+        """Prepare this process for one task, before the code of its crew is loaded."""
 
     def continues(self, name: str) -> bool:  # noqa: ARG002 - a hook
-        """Whether this process, where a task of the adapter ``name`` was done, may do the run's next, though its kind
-        is disposable: `prepare` is called again for the same home, and the code is loaded again."""
+        """Whether this process, after a task of the adapter ``name``, may perform the run's next task although the
+        adapter is disposable. If so, `prepare` is called again for the same home, and the code is loaded again.
+        """
         return False
 
     def may_share(self, crew: object, files: Iterable[Path]) -> bool:  # noqa: ARG002 - a hook
-        """Whether tasks of this crew, read from these files, may be done in one process beside those of other runs of
-        the same code, though its kind is disposable. It is asked again of each other run's: see
-        `prepare_shared_task`."""
+        """Whether one process may perform tasks of this crew, read from these files, together with those of other runs
+        of the same code, although the adapter is disposable. Called again for each other run: see
+        `prepare_shared_task`.
+        """
         return False
 
     def share(self, home: Home) -> None:
         """Make this process, which was prepared for one run, ready for tasks of other runs. Called in the context of
-        its first task."""
+        its first task.
+        """
 
     def prepare_shared_task(self, home: Home) -> None:
-        """Make this thread, which has a working directory of its own, and this context ready for one task."""
+        """Prepare this thread, which has its own working directory, and this context for one task."""
 
     def is_unchanged(self) -> bool:
         """Whether the state of a shared process is still as it was when it became shared."""
         return True
 
     def untested(self) -> str | None:
-        """A line to say that the framework is installed in an untested version; None otherwise."""
+        """Return a warning if the framework is installed in an untested version; None otherwise."""
         return None

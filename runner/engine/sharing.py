@@ -11,12 +11,12 @@ from runner.engine.attempt import Loaded
 
 
 class Sharing:
-    """Of a process that never does."""
+    """The policy of a process that is never shared."""
 
     is_open = False  #: whether it may do other tasks now
 
     def read(self, claim: Claim, home: Home, read: Callable[[], Loaded]) -> Loaded:  # noqa: ARG002 - the names are for those who override it
-        """The crew of a task."""
+        """Load the crew of a task."""
         return read()
 
 
@@ -24,17 +24,17 @@ NO_SHARING = Sharing()
 
 
 def code_of(bundle: str, module: str, attr: str, adapter: str) -> bytes:
-    """What stands for the code of a run: processes do tasks of one alone."""
+    """Return the identity of a run's code: a shared process performs tasks of one code only."""
     return hashlib.sha256("|".join((bundle, module, attr, adapter)).encode()).digest()
 
 
 def may_begin(claim: Claim, loaded: Loaded) -> bool:
-    """Whether a process that has read this crew, its first, may do tasks of other runs of the same code."""
+    """Whether a process that has read this crew, its first, may perform tasks of other runs of the same code."""
     plain = not claim.standin and not loaded.made_with and loaded.growing is None
     return plain and adapters.may_share(claim.adapter, loaded.crew, loaded.files)
 
 
 def check(claim: Claim, loaded: Loaded) -> None:
-    """Raise `Interrupted` if what was read for another run is not what the first was, or changed the process."""
+    """Raise `Interrupted` if the crew of another run differs from the first, or reading it changed the process."""
     if not may_begin(claim, loaded):
         raise Interrupted("its crew needs a process of its own")

@@ -1,4 +1,4 @@
-"""Events for tools that a task's own code uses."""
+"""Events for steps of a task's own code, which count as tool calls."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ from runner.events.call_events import ToolUsageErrorEvent, ToolUsageFinishedEven
 
 
 class ToolObserver:
-    """A durable step is a use of a tool, for those who watch."""
+    """Emits the events of a tool call for a durable step."""
 
     def __init__(self, task: Any, name: str, function: Callable[..., Any]) -> None:
         kind = type(function).__qualname__
@@ -16,13 +16,13 @@ class ToolObserver:
         self._source = function
 
     def began(self) -> None:
-        """It begins."""
+        """The step begins."""
         event_bus.emit(self._source, ToolUsageStartedEvent(**self._about))
 
     def ended(self, value: Any) -> None:
-        """It is done, and recorded."""
+        """The step is recorded."""
         event_bus.emit(self._source, ToolUsageFinishedEvent(output=value, **self._about))
 
     def failed(self, error: BaseException) -> None:
-        """It raised."""
+        """The step raised."""
         event_bus.emit(self._source, ToolUsageErrorEvent(error=error, **self._about))

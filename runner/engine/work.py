@@ -1,4 +1,4 @@
-"""What an adapter gets for one task: its position in the run, its inputs, its journal."""
+"""What an adapter gets to perform one task: its position in the run, its inputs, its journal."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,9 +14,9 @@ from runner.journal.recorder import StepObserver
 
 @dataclass
 class Conversation:
-    """What an agent and its model said to each other about one task, in the form that models take.
+    """The messages between an agent and its model about one task, in the models' form.
 
-    The engine may pass a recorded one, and is notified of what is added.
+    The engine may pass a recorded one, and is notified of added messages.
     """
 
     messages: list[dict[str, Any]] = field(default_factory=list)
@@ -30,14 +30,19 @@ class Conversation:
 class Work:
     """One task to perform.
 
-    ``given`` are the outputs of the task's declared context; ``fetch`` gets others by key. ``note`` puts a line of a
-    kind ("task_log", "task_progress", "task_skipped") among the run's events; ``watch`` returns the observer of a step.
-    ``uses`` is told what the task looks at.
-    ``line`` is the branch, for a plan that grows. ``beside`` gives what is stored with outputs besides, by key. A task
-    that ``goes_on`` is not over when it is interrupted. ``failed`` is how many attempts at it failed before:
-    what those were told is replayed, so that a limit on how often a model is asked again counts for each afresh.
-    ``part`` is what of the plan its branch does itself; None for all of it. The task that ``opens`` its branch is the
-    first that was ever claimed there, however often it restarts.
+    Attributes:
+        given: the outputs of the task's declared context.
+        fetch: returns other outputs, by key.
+        note: appends a line of a kind ("task_log", "task_progress", "task_skipped") to the run's events.
+        watch: returns the observer of a step.
+        uses: records what the task reads.
+        line: the branch, for a dynamic plan.
+        beside: returns what is stored together with outputs, by key.
+        goes_on: whether an interruption leaves the task unfinished.
+        failed: how many attempts failed before. Their model calls are replayed, so a limit on retries of the model
+            counts for each attempt separately.
+        part: the part of the plan that its branch runs itself; None for all of it.
+        opens: whether it is the first task ever claimed on its branch, however often it restarts.
     """
 
     run_id: str

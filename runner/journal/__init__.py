@@ -1,1 +1,1 @@
-"""The journal of a task: the result of each step and call, so that it is done and paid for once."""
+"""The journal of a task: records the result of each step and call, so that each is made and paid for once."""

@@ -1,12 +1,12 @@
 """A ring buffer of the writes that the store acknowledged to a process in the last minute.
 
-A store may lose its newest writes: its machine lost power before the last second was on disk, a replica that lagged was
-promoted, a backup was put back. What it had acknowledged and does not know any more is done again; that this happened,
-and what it costs, only those can tell to whom it was acknowledged. Of the ring the oldest lines go when it is full.
+A store may lose its newest writes: a power cut before the last second was on disk, a lagging replica that was promoted,
+a backup that was restored. Lost work is done again, but only the processes whose writes were acknowledged can report
+the loss and its cost. When the ring is full, its oldest lines are overwritten.
 
-The rings of a worker's processes are in memory that they share: its main process reads them all, and what a dead one
-noted is still there. Where all tasks are in the main process, each has lines of its own there instead, which take the
-room of what they say: a ring takes a page of memory from its first line on.
+The rings of a worker's processes are in shared memory: the main process reads them all, including those of dead
+processes. If all tasks are in the main process, its logs are ordinary objects instead, which only take the space of
+their content: a ring takes a page of memory from its first line on.
 """
 
 import json
@@ -29,7 +29,7 @@ _HEAD = struct.Struct("=Q")  # how many bytes were ever written
 
 @dataclass
 class Acknowledged:
-    """What of one claim is remembered."""
+    """The acknowledged writes of one claim."""
 
     ref: str
     token: int
@@ -40,7 +40,7 @@ class Acknowledged:
 
 
 class Log:
-    """The ring of one process. ``claim`` is for acknowledgements of the claim that it was given last."""
+    """The ring of one process. ``claim`` is the log of its latest claim."""
 
     def __init__(self, memory: "mmap.mmap | bytearray", start: int, size: int, clock: Clock = SYSTEM) -> None:
         self._memory, self._start, self._size = memory, start, size
@@ -48,13 +48,13 @@ class Log:
         self.claim = ClaimLog(self, "", 0)
 
     def claimed(self, ref: str, token: int) -> "ClaimLog":
-        """A claim was given."""
+        """A claim was granted."""
         self.claim = ClaimLog(self, ref, token)
         self.add(self.claim.label, '"claimed"')
         return self.claim
 
     def add(self, claim: str, said: str) -> None:
-        """A line of texts, each as JSON."""
+        """Append a line of texts, each as JSON."""
         line = f"[{self._clock.monotonic():.3f}, {claim}, {said}]\n".encode()
         room, long = self._size - _HEAD.size, len(line)
         if long > room // 4:
@@ -70,14 +70,14 @@ class Log:
         _HEAD.pack_into(memory, self._start, written + long)
 
     def lines(self) -> Iterator[tuple[str, int, str, list[str]]]:
-        """What is remembered, oldest first: of which claim's task, under which token, what kind, and what."""
+        """Return the lines, oldest first: the claim's task, its token, the kind of the line and its content."""
         since = self._clock.monotonic() - WINDOW
         for at, ref, token, kind, *what in _read(self._texts()):
             if at >= since:
                 yield ref, token, kind, what
 
     def _texts(self) -> Sequence[bytes]:
-        """The lines, oldest first. One that is being written over meanwhile is none."""
+        """The lines, oldest first. A line that is being overwritten is skipped."""
         memory = self._memory
         (written,) = _HEAD.unpack_from(memory, self._start)
         room, base = self._size - _HEAD.size, self._start + _HEAD.size
@@ -87,7 +87,7 @@ class Log:
 
 
 class OwnLog(Log):
-    """The same in this process alone. What is too old to be remembered goes when it is given a claim."""
+    """The same in this process alone. Lines older than the window are dropped when a claim is granted."""
 
     def __init__(self, size: int, clock: Clock = SYSTEM) -> None:
         super().__init__(bytearray(), 0, size, clock)
@@ -95,7 +95,7 @@ class OwnLog(Log):
         self._taken = 0
 
     def claimed(self, ref: str, token: int) -> "ClaimLog":
-        """A claim was given."""
+        """A claim was granted."""
         since, old = self._clock.monotonic() - WINDOW, 0
         for line in self._lines:
             if float(line[1 : line.index(b",")]) >= since:
@@ -105,7 +105,7 @@ class OwnLog(Log):
         return super().claimed(ref, token)
 
     def add(self, claim: str, said: str) -> None:
-        """A line of texts, each as JSON."""
+        """Append a line of texts, each as JSON."""
         line = f"[{self._clock.monotonic():.3f}, {claim}, {said}]".encode()
         if len(line) > self._size // 4:
             return  # a name of many kilobytes
@@ -123,7 +123,7 @@ class OwnLog(Log):
 
 
 class ClaimLog:
-    """What was acknowledged to a process about one claim: a task's threads may outlive it, into the next claim."""
+    """The acknowledged writes of one claim in a process. A task's threads may outlive it, into the next claim."""
 
     def __init__(self, log: Log, ref: str, token: int) -> None:
         self.label = f"{encode_basestring_ascii(ref)}, {token}"  # once: a line is written for each step
@@ -131,11 +131,11 @@ class ClaimLog:
         self._log, self._ref, self._token = log, ref, token
 
     def began(self, begun: str) -> None:
-        """So much is under way now. The store may not know it yet."""
+        """Steps are in flight that the store may not know yet."""
         self._log.add(self.label, f'"began", {encode_basestring_ascii(begun)}')
 
     def recorded(self, steps: Sequence[str], paid: str, begun: str) -> None:
-        """The records of steps, which count alike, were acknowledged."""
+        """The records of these steps, which count alike, were acknowledged."""
         one = len(steps) == 1  # as in most tasks
         names = encode_basestring_ascii(steps[0]) if one else ", ".join(map(encode_basestring_ascii, steps))
         if not one and (len(steps) > TOGETHER or len(names) > LONG):
@@ -147,11 +147,11 @@ class ClaimLog:
         self._log.add(self.label, f'{_recorded_as(begun, paid)}, "{self.count}", {names}')
 
     def ended(self, operation: str) -> None:
-        """The claim was given up, by that operation."""
+        """The claim was given up by that operation."""
         self._log.add(self.label, f'"ended", "{operation}"')
 
     def acknowledged(self) -> Acknowledged:
-        """What is remembered of it."""
+        """Return what is known of the claim."""
         found = Acknowledged(self._ref, self._token)
         for ref, token, kind, what in self._log.lines():
             if (ref, token) == (self._ref, self._token):
@@ -165,7 +165,7 @@ def _recorded_as(begun: str, paid: str) -> str:
 
 
 class Logs:
-    """Those of a worker's pool, one for each place in it; ``forked``: its places are processes of their own."""
+    """The logs of a worker's pool, one for each slot; ``forked``: its slots are processes of their own."""
 
     def __init__(self, places: int, clock: Clock = SYSTEM, *, forked: bool = True) -> None:
         self._clock, self._places = clock, places
@@ -174,7 +174,7 @@ class Logs:
         self._own: dict[int, OwnLog] = {}
 
     def log(self, place: int) -> Log:
-        """That of this place."""
+        """Return the log of this slot."""
         if self._shared is not None:
             return Log(self._shared, place * self._size, self._size, self._clock)
         if place not in self._own:
@@ -182,7 +182,7 @@ class Logs:
         return self._own[place]
 
     def claims(self) -> list[Acknowledged]:
-        """What is remembered, by claim."""
+        """Return the acknowledged writes of all logs, by claim."""
         found: dict[tuple[str, int], Acknowledged] = {}
         for place in range(self._places) if self._shared is not None else tuple(self._own):
             for ref, token, kind, what in self.log(place).lines():
@@ -191,7 +191,7 @@ class Logs:
 
 
 def nowhere() -> Log:
-    """A log that is never read."""
+    """Return a log that is never read."""
     return Log(bytearray(SMALLEST), 0, SMALLEST)
 
 
@@ -207,7 +207,7 @@ def _note(claim: Acknowledged, kind: str, what: list[str]) -> None:
 
 
 def _read(lines: Iterable[bytes]) -> Iterator[Iterable[Any]]:
-    """Those that are whole."""
+    """The lines that are complete."""
     for line in lines:
         try:
             found = json.loads(line)

@@ -5,7 +5,9 @@ from typing import Self
 
 
 class Answer(str):
-    """Its text. ``label`` is the one of the question's labels that they named themselves, so it need not be guessed."""
+    """A person's answer. ``label`` is the one of the question's labels that the person named, so that no model has to
+    choose.
+    """
 
     __slots__ = ("label",)
 
@@ -23,9 +25,10 @@ class Answer(str):
         return cls(text, text[: len(stored) - len(stored.rstrip(" "))] or None)
 
     def dump(self) -> str:
-        """As JSON: a text, which workers before labels were known can read. So many blanks after it are of the label.
+        """Return it as JSON: a text, which workers that do not know labels can read. The number of blanks after it is
+        the label's length.
 
-        What is named stands first in the text.
+        A named label comes first in the text.
         """
         label = self.label if self.label and self.startswith(self.label) else ""
         return json.dumps(str(self)) + " " * len(label)

@@ -18,7 +18,7 @@ in_threads = False  #: whether blocking calls are made in threads of their own
 
 
 def use_threads() -> None:
-    """Make all further blocking calls of this process in threads of their own."""
+    """Make all further blocking calls of this process in separate threads."""
     global in_threads
     in_threads = True
 

@@ -1,10 +1,10 @@
 """Idempotency of model calls: matches each call to its recorded position in the journal. Pure.
 
-A call is known by the hash of its request, and by where it is made: inside which step. Of the same request at the same
-place, the first call is answered with what was recorded first, and so on. So a call that failed and was made again
-takes no place from others. ``prefix@HASH#k:n`` is the k-th call with that request, and was the n-th call at that place.
+A call is identified by the hash of its request, and by its position: the enclosing step. Among equal requests at the
+same position, the first call gets the first recorded answer, and so on. So a call that failed and was repeated takes no
+slot from others. ``prefix@HASH#k:n`` is the k-th call with that request, and was the n-th call at that position.
 
-What is recorded of a call may begin with its chain: by that, the hash of its request is found without the request.
+A record may begin with the call's hash chain, by which the hash of its request is found without building the request.
 """
 
 import re
@@ -18,12 +18,12 @@ _KEY = re.compile(rf"(?:.*/)?{_CALL.pattern}", re.DOTALL)
 
 
 def is_call(key: str) -> bool:
-    """Whether what is recorded under a key is a call of a model."""
+    """Whether the record under a key is a model call's."""
     return _CALL.search(key) is not None
 
 
 class CallSlot(NamedTuple):
-    """Where one call stands. ``number``: its index among the calls at its place, within ``prefix``."""
+    """The slot of one call. ``number``: its index among the calls at its position, within ``prefix``."""
 
     key: str
     prefix: str
@@ -32,7 +32,7 @@ class CallSlot(NamedTuple):
 
 
 class CallSlots:
-    """Which calls are recorded, and which of them were given out."""
+    """The recorded calls, and which of them were matched."""
 
     def __init__(self, recorded: Mapping[str, str]) -> None:
         self._waiting: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
@@ -65,14 +65,17 @@ class CallSlots:
             self._chains[prefix, chain] = ""  # it does not say which
 
     def find(self, prefix: str, chain: str) -> tuple[str, str]:
-        """The hash of the request that has this chain, and the key of the record of the next call with it; "" if there
-        is none."""
+        """Return the hash of the request with this chain, and the key of the record of the next call with it; "" if
+        there is none.
+        """
         digest = self._chains.get((prefix, chain), "")
         waiting = self._waiting.get(f"{prefix}@{digest}") if digest else None
         return digest, waiting[0][1] if waiting else ""
 
     def reserve(self, prefix: str, digest: str, *, unattributed: bool = False) -> CallSlot:
-        """Reserve the slot of the next call with this request; what encloses an ``unattributed`` one is unknown."""
+        """Reserve the slot of the next call with this request; the steps that enclose an ``unattributed`` call are
+        unknown.
+        """
         self._numbers[prefix] = number = self._numbers[prefix] + 1
         request = self._request(prefix, digest, unattributed=True) if unattributed else f"{prefix}@{digest}"
         waiting = self._waiting.get(request)
@@ -94,16 +97,16 @@ class CallSlots:
         return request
 
     def release(self, place: CallSlot) -> None:
-        """Release the slot of a call that failed, if it was the latest one there: the next call takes it."""
+        """Release the slot of a failed call, if it was the latest one there, so that the next call takes it."""
         if self._numbers[place.prefix] == place.number:
             self._numbers[place.prefix] -= 1
 
     def position(self) -> dict[str, int]:
-        """How many calls were made so far, inside of what."""
+        """Return how many calls were made so far, by enclosing step."""
         return {f"@{prefix}": number for prefix, number in self._numbers.items()}
 
     def fast_forward(self, position: Mapping[str, int]) -> dict[str, int]:
-        """Skip the calls up to this position. Returns the parts of it that are no calls of models."""
+        """Skip the calls up to this position. Returns the parts of the position that are not model calls."""
         rest = {}
         for name, number in position.items():
             if not name.startswith("@") or not (name == "@" or name.endswith("/")):
@@ -119,9 +122,9 @@ class CallSlots:
         return rest
 
     def inside(self, step: str) -> list[str]:
-        """The calls that were recorded inside of a step, also by a kickoff in it."""
+        """Return the calls that were recorded inside a step, including those of a nested kickoff."""
         return self._inside.get(step, [])
 
     def diverged(self, place: CallSlot) -> bool:
-        """Whether another request was recorded where this one was made, and that was never asked for."""
+        """Whether another request was recorded at this position and never made again."""
         return bool(self._at.get((place.prefix, place.number)))

@@ -1,9 +1,9 @@
-"""Changes that a tool makes to objects lent by its framework: recorded with its use, and applied on replay.
+"""Changes that a tool makes to objects lent by its framework: recorded with its call, and applied on replay.
 
-A use that is replayed does not run, so what it left in ``deps``, a ``context`` or a session's state is laid into those
-objects again: in place, and only what changed. A snapshot goes through dicts, lists, sets, and objects of the author's
-own classes. What is of an installed package is a value if `runner.core.encoding` carries it; else it is a handle (a
-client, a connection), which stays what it is in each process.
+A replayed tool call does not run, so its changes of ``deps``, a ``context`` or a session's state are applied to those
+objects: in place, and only what changed. A snapshot covers dicts, lists, sets, and objects of the author's own classes.
+Objects of installed packages are values if `runner.core.encoding` can store them; others are handles (a client, a
+connection), which stay as they are in each process.
 """
 
 import collections
@@ -34,7 +34,7 @@ _DICT, _LIST, _FIELDS, _TUPLE, _ITEMS, _HANDLE = "dict", "list", "fields", "tupl
 
 @dataclasses.dataclass(slots=True)
 class _Thing:
-    """An object that can change, as it was when it was seen. It is kept, so that no other one has its id."""
+    """A mutable object as it was when the snapshot was taken. The reference keeps its id unique."""
 
     live: Any
     path: list[Any]
@@ -44,7 +44,7 @@ class _Thing:
 
 
 class Snapshot:
-    """An object and all that is in it, as they are now, but what a dict has under the keys it is ``without``."""
+    """An object with its current contents, except for the dict keys in ``without``."""
 
     def __init__(self, root: Any, name_of: encoding.NameOf, without: Collection[str] = ()) -> None:
         self._name_of, self._root, self._without = name_of, root, without
@@ -52,7 +52,7 @@ class Snapshot:
         self._see(root, [])
 
     def changes(self, now: "Snapshot") -> list[Change]:
-        """What is different now. Raises `NotSerializable` where that cannot be put back by what JSON says."""
+        """Return the changes since the snapshot. Raises `NotSerializable` if they cannot be restored from JSON."""
         found = []
         new: set[int] = set()
         for key, thing in self.things.items():
@@ -92,7 +92,7 @@ class Snapshot:
         return "ref", id(value)
 
     def _step(self, key: Any) -> Any:
-        """A key of a dict, or the name of a field, in a path."""
+        """A dict key, or the name of a field, in a path."""
         if type(key) is str:
             return key
         try:
@@ -102,13 +102,14 @@ class Snapshot:
 
 
 def puts(changes: Sequence[Change], root: Any, find: encoding.Find) -> list[Callable[[], None]]:
-    """What puts changes back when each of these is called; what they refer to is looked up now, before any of it is
-    another. Raises `LookupError`, `AttributeError` or `BadInput` where the object has another shape."""
+    """Return functions that apply the changes. References are resolved now, before any change is applied. Raises
+    `LookupError`, `AttributeError` or `BadInput` if the object has another shape.
+    """
     return [_put(_at(root, path, find), kind, more, root, find) for path, kind, *more in changes]
 
 
 class _Encoder:
-    """Says what stands somewhere now so that it can be put there again."""
+    """Encodes current values so that they can be restored."""
 
     def __init__(self, before: Snapshot, now: Snapshot, new: set[int]) -> None:
         self._before, self._now, self._new = before, now, new
@@ -117,7 +118,7 @@ class _Encoder:
         return encoding.encode(key, self._before._name_of)
 
     def value(self, seen: Any, live: Any) -> list[Any]:
-        """``["@", path]`` of an object that was there before, else ``["=", data, types]``."""
+        """Return ``["@", path]`` for an object that existed before, else ``["=", data, types]``."""
         if seen[0] == "ref":
             what = seen[1]
             if what in self._before.things:
@@ -214,7 +215,7 @@ def _at(root: Any, path: Sequence[Any], find: encoding.Find) -> Any:
 
 
 def _kind_of(value: Any) -> str:
-    """How what is in it is seen; "" for a value, which stands where it stands."""
+    """The kind of container; "" for a value."""
     if isinstance(value, dict):
         return _DICT
     if type(value) is list:
@@ -227,14 +228,14 @@ def _kind_of(value: Any) -> str:
 
 
 def _is_made_of_fields(value: Any) -> bool:
-    """Whether it is made of its fields alone, and not of what it says itself where it is copied."""
+    """Whether its fields are its whole state, and it does not customize copying."""
     bases = type(value).__mro__[:-1]
     says = any("__reduce__" in vars(one) or "__reduce_ex__" in vars(one) for one in bases)
     return isinstance(value, BaseModel) or (not says and (hasattr(value, "__dict__") or hasattr(value, "__slots__")))
 
 
 def is_own(value: Any) -> bool:
-    """Whether its class is the author's, and not of the standard library or of an installed package."""
+    """Whether its class is the author's, and not one of the standard library or an installed package."""
     of = type(value)
     if of.__module__ == "__main__":
         return not isinstance(value, type)
@@ -259,7 +260,7 @@ def _parts_of(value: Any, kind: str) -> Any:
 
 
 def _printed(handle: Any) -> bytes:
-    """What tells whether it changed inside; of what no copy can be made, a client or a lock, nothing does."""
+    """A fingerprint of a handle's contents; None for one that cannot be copied, such as a client or a lock."""
     try:
         return pickle.dumps(handle)
     except Exception:

@@ -21,16 +21,16 @@ _innermost: ContextVar["inside_of | None"] = ContextVar("runner_inside_of", defa
 
 
 def at_end() -> contextlib.ExitStack | None:
-    """What is closed when the task around this is over."""
+    """Return the exit stack of the enclosing task, which is closed at its end."""
     around = _innermost.get()
     return None if around is None else around.closing
 
 
 class inside_of:
-    """Kickoffs and calls of models in this context are part of the task whose journal this is.
+    """Context in which kickoffs and model calls belong to the task with this journal.
 
-    With ``unattributed`` calls in threads that are begun here are, too; and, while it is the only journal of which that
-    was said, all without a context.
+    With ``unattributed``, calls in threads that are started here belong to it as well; and, while it is the only such
+    journal, calls without a context.
     """
 
     def __init__(self, journal: Journal, *, unattributed: bool = False) -> None:
@@ -38,7 +38,7 @@ class inside_of:
 
     @cached_property
     def closing(self) -> contextlib.ExitStack:
-        """What is closed at the end: few tasks have anything, and it takes nearly a kilobyte."""
+        """The exit stack; created lazily, since few tasks need it and it takes nearly a kilobyte."""
         return contextlib.ExitStack()
 
     def __enter__(self) -> None:
@@ -59,9 +59,10 @@ class inside_of:
 
 
 def _in_child() -> None:
-    """A process that was forked in a task, as by `multiprocessing`, is in none: what the journal writes through, and
-    what it waits for, is its parent's. What was set is out of reach in whichever context it was. Nor is it a worker,
-    which ends its tasks when it is asked to end: whoever forked it waits for that."""
+    """A process that was forked in a task, as by `multiprocessing`, belongs to no task, because the journal's
+    connection and locks are the parent's. Its contexts are reset. Nor is it a worker, which hands tasks back when it is
+    asked to end: the process that forked it waits for its end.
+    """
     global _enclosing, _inherited
     if journal_here() is not None:
         for number, theirs in ((signal.SIGTERM, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
@@ -76,7 +77,7 @@ os.register_at_fork(after_in_child=_in_child)
 
 
 def current_journal() -> tuple[Journal, bool] | None:
-    """The journal that a call made here belongs to, and whether that is only a guess."""
+    """Return the journal of a call made here, and whether it is only a guess."""
     journal = _enclosing.get()
     if journal is not None:
         return journal, False
@@ -88,14 +89,15 @@ def current_journal() -> tuple[Journal, bool] | None:
 
 
 def code_here() -> str:
-    """Which code does the task around this, as its journal says; "" where that is not known."""
+    """Return the identity of the enclosing task's code, from its journal; "" if unknown."""
     found = current_journal()
     return found[0].code if found is not None and not found[1] else ""
 
 
 def nest(name: str, *about: Any) -> ChildJournal | None:
-    """Where a kickoff that begins here records what it does, if it is inside of a task. The same kickoff finds the same
-    records when the task restarts."""
+    """Return the journal of a kickoff that begins here inside a task; None outside. The same kickoff finds the same
+    records when the task restarts.
+    """
     journal = _enclosing.get()
     return ChildJournal(journal, journal.name_nested(name, *about)) if journal is not None else None
 
@@ -104,10 +106,10 @@ _following = threading.Lock()
 
 
 def _follow_threads() -> None:
-    """From now on threads, and what is given to pools of them, know which journal those who began them were inside of.
+    """From now on, threads and work submitted to thread pools inherit the journal of the code that starts them.
 
-    A new thread has an empty context (Python 3.14 may copy it), and with several tasks in one process nothing else can
-    tell whose the calls in it are.
+    A new thread has an empty context (Python 3.14 may copy it), and with several tasks in one process nothing else says
+    to which task its calls belong.
     """
     if not _following.acquire(blocking=False):
         return  # done before, and never undone
@@ -131,7 +133,7 @@ def _follow_threads() -> None:
 
 
 def journal_here() -> Journal | None:
-    """The journal of the task around this, or around who began this thread; no guess."""
+    """Return the journal of the enclosing task, or of the code that started this thread; never a guess."""
     return _enclosing.get() or _inherited.get()
 
 

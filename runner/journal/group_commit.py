@@ -1,9 +1,9 @@
-"""Group commit: writes that threads or coroutines of a task make at about the same time go to the store together.
+"""Group commit: concurrent writes of a task's threads or coroutines go to the store together.
 
-Who comes while a write is out waits for it; the first of those who waited writes what all of them have to say, and the
-others find it done. So nothing waits for company that does not come, and the busier a task is, the more go together.
-A coroutine that writes does not await, and would never find a write out: where others are under way it lets them come
-as far as this first, once.
+A writer that arrives while a write is in flight waits for it; then the first of the waiting ones writes for all of
+them. So no write waits for others that may not come, and the busier a task is, the larger the groups. A coroutine that
+writes does not await, and would never find a write in flight: if others are in flight, it first lets them reach this
+point, once.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ MOST = 2**20  #: characters of results in one write, but for the last of them: t
 
 @dataclass(slots=True, eq=False)
 class _Write:
-    """What one of them has to say: that a step begins, or what it gave."""
+    """The writes of one step: its beginning, or its result."""
 
     step: BegunStep | DoneStep
     is_over: bool = False
@@ -28,7 +28,7 @@ class _Write:
 
 
 class GroupCommit:
-    """The writes of one task. ``lock`` is held by who writes; ``write`` writes what was done, and what begins then."""
+    """The writes of one task. The writer holds ``lock``; ``write`` writes results and beginnings."""
 
     def __init__(
         self,
@@ -39,13 +39,15 @@ class GroupCommit:
         self._waiting = deque[_Write]()
 
     def add(self, step: BegunStep | DoneStep) -> None:
-        """Return when it is written. Raises what that raised, for all who were written together."""
+        """Write this step, and return when it is written. Raises what the write raised, for each step in it."""
         one = _Write(step)
         self._waiting.append(one)
         self._settle(one)
 
     async def aadd(self, step: BegunStep | DoneStep) -> None:
-        """The same of a coroutine, after the others of its loop that are as far. Cancelled, it is written first."""
+        """The same for a coroutine, after others of its loop that have reached this point. If cancelled, it is written
+        first.
+        """
         one = _Write(step)
         self._waiting.append(one)
         try:
@@ -61,7 +63,7 @@ class GroupCommit:
             raise one.error
 
     def _write_waiting(self) -> None:
-        """Write as many as fit. Whoever is broken into here leaves them where another writer finds them."""
+        """Write as many as fit. If this is interrupted, the next writer finds the rest."""
         self._forget_written()
         group, room = list[_Write](), MOST
         for one in self._waiting.copy():

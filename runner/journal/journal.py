@@ -29,9 +29,11 @@ def _nobody(_: str) -> None: ...
 class Journal(ModelCalls):
     """The steps of one task in flight.
 
-    ``watched``: an observer wants its model calls. ``replay_from_start``: the task restarts, and asks for all that is
-    recorded; one that continues a conversation does not. ``code``: which code does the task; "" where that is not
-    known, and no call is found by its chain.
+    Attributes:
+        watched: whether an observer wants its model calls.
+        replay_from_start: whether the task restarts and requests everything recorded; not if it continues a
+            conversation.
+        code: the identity of the task's code; "" if unknown, and then no call is found by its chain.
     """
 
     def __init__(
@@ -63,7 +65,7 @@ class Journal(ModelCalls):
         self._known = _UNKNOWN  # of the function that was done last
 
     def close(self) -> None:
-        """The task is over. A thread that it left behind records nothing any more, and stops."""
+        """The task has ended. A thread that it left behind records nothing any more, and stops."""
         with self._writing:
             self._over = True
         self.files, self._known = NO_FILES, _UNKNOWN  # they refer to this: without them no collector is needed
@@ -82,11 +84,14 @@ class Journal(ModelCalls):
         before: Callable[[], None] | None = None,
         usable: Callable[[str, str], bool] | None = None,
     ) -> Any:
-        """The result of ``fn(*args, **kwargs)``, done at most once; a coroutine of it if ``fn`` is async.
+        """Return the result of ``fn(*args, **kwargs)``, called at most once; an awaitable of it if ``fn`` is async.
 
-        ``kind`` says where it counts; ``model`` is the name of a call's, or of a tool. What is not ``counted`` is made
-        of steps of its own, and those alone are in the account. ``before`` is called first, if it is done. ``usable``:
-        see `Frame.find`.
+        Args:
+            kind: how the ledger counts it.
+            model: the name of the model, or of the tool.
+            counted: False if it consists of steps that are counted themselves.
+            before: called first, if the step is not replayed.
+            usable: see `Frame.find`.
         """
         if kind == "step":
             entry = STEP if counted else None
@@ -142,7 +147,7 @@ class Journal(ModelCalls):
         return steps.load_own(value, text, result_type)
 
     def _begin(self, frame: Frame, watch: StepObserver | None) -> tuple[int, Token[Frame | None]]:
-        """It is about to be done."""
+        """Note that the step begins."""
         mark = 0 if self.files.idle else self.files.mark()
         is_tool = frame.entry is not None and frame.entry.kind == "tool"
         with self.cancel_scope.write:
@@ -157,7 +162,7 @@ class Journal(ModelCalls):
     def _raised(
         self, frame: Frame, token: Token[Frame | None], watch: StepObserver | None, error: BaseException
     ) -> None:
-        """A stop drops nothing from the store: whether the step was done is in doubt."""
+        """The step raised. A stop drops nothing from the store, because the step's outcome is in doubt."""
         self.doing.leave(frame, token)
         with self.cancel_scope.write:
             if isinstance(error, RAISED):
@@ -175,24 +180,23 @@ class Journal(ModelCalls):
         result_type: Any,
         watch: StepObserver | None,
     ) -> str:
-        """It gave this value. Returns its record."""
+        """Record the step's value. Returns the record."""
         self.doing.leave(frame, token)
         if not self.files.idle:
             self.files.keep(frame.recorded_as, mark)
         return self.record_value(name, frame, value, result_type, watch)
 
     def step_of(self, question: str) -> str:
-        """The step where the answer to a question belongs that was asked last."""
+        """Return the step for the answer to the latest question with this text."""
         with self._lock:
             identity = steps.identity("?", (question,), {})
             return f"{identity}#{self._occurrences.get(identity, 0)}"
 
     def answer(self, question: str, obtain: Callable[[str], str | None], about: Mapping[str, Any] | None = None) -> str:
-        """What a person answered to a question: recorded once, however often the task restarts.
+        """Return a person's answer to a question: recorded once, however often the task restarts.
 
-        ``obtain`` is called with the step where the answer belongs. Raises `InputRequired` where it gives None: the
-        task stops there, until the answer is put into the journal. ``about`` is what the person who answers should
-        know.
+        ``obtain`` is called with the step for the answer. If it returns None, raises `InputRequired`: the task stops
+        there until the answer is in the journal. ``about`` is information for the person.
         """
         with self._lock:
             identity = steps.identity("?", (question,), {})

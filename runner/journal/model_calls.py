@@ -13,14 +13,14 @@ from runner.journal.steps import Frame, current_step, supersede
 
 
 class ModelCalls(StepWrites):
-    """The calls of models of one task. ``calls`` is how many came to it, recorded or made."""
+    """The model calls of one task. ``calls`` is their number so far, replayed or made."""
 
     replay_from_start: bool
     calls_out: set[Frame]  #: those that are under way
     calls = 0
 
     def has_call(self, digest: str, *, unattributed: bool = False) -> bool:
-        """Whether a call of a model with this hash of its request is recorded for where it would be made now."""
+        """Whether a model call with this hash is recorded for the current position."""
         if not self._found:
             return False
         outer = self.doing.sole() if unattributed else current_step.get()
@@ -30,9 +30,9 @@ class ModelCalls(StepWrites):
     def place_call(
         self, digest: str, model: Callable[[], str], *, unattributed: bool = False
     ) -> tuple[Frame, CallSlot, Mapping[str, Any] | None]:
-        """Where a call of a model belongs that is about to leave the process, and what was recorded of it.
+        """Return the slot of a model call that is about to be sent, and its record, if there is one.
 
-        ``digest`` is its request's hash, ``model`` gives the name; ``unattributed``: of a thread without context.
+        ``digest`` is its request's hash, ``model`` returns the name; ``unattributed``: from a thread without context.
         """
         outer = self.doing.sole() if unattributed else current_step.get()
         with self._lock:
@@ -47,7 +47,9 @@ class ModelCalls(StepWrites):
         return Frame(self, place.key, entry, outer), place, recorded
 
     def serve_call(self, chain: str, read: Callable[[Mapping[str, Any]], Any]) -> tuple[AccountKey, Any] | None:
-        """Serve the call with this chain as `place_call` would, if it is recorded and ``read`` can read its record."""
+        """Replay the call with this chain, as `place_call` would, if it is recorded and ``read`` can parse its
+        record.
+        """
         outer = current_step.get()
         with self._lock:
             digest, key = self._calls.find(self._within(outer), chain)
@@ -62,20 +64,20 @@ class ModelCalls(StepWrites):
         return entry, value
 
     def diverged(self, place: CallSlot) -> bool:
-        """Whether another call was recorded at a place, and is not asked for."""
+        """Whether another call was recorded in a slot, and is not made again."""
         if not self._found:
             return False
         with self._lock:
             return self.replay_from_start and self._calls.diverged(place)
 
     def _supersede_enclosing(self, outer: Frame | None) -> None:
-        """A call that is replayed stands for the steps around it, as it did when it was made."""
+        """A replayed call is counted instead of the enclosing steps, as when it was made."""
         with self.cancel_scope.write:
             for entry in supersede(outer):
                 self._recorder.drop_step(entry)
 
     async def enter_call(self, frame: Frame) -> None:
-        """The same of a call that a coroutine intends, together with those of others."""
+        """The same for a call that a coroutine intends, grouped with others."""
         if self.asked is not None:
             self._refuse_if_asked(self.asked)
         if self._has_company() and frame.entry is not None:
@@ -84,7 +86,7 @@ class ModelCalls(StepWrites):
             self.enter(frame, intent_only=True)
 
     def _has_company(self) -> bool:
-        """Whether other calls may come as far, where a coroutine of asyncio's asks."""
+        """Whether other calls may reach this point, if an asyncio coroutine asks."""
         if len(self.calls_out) < 2:
             return False
         try:
@@ -93,12 +95,12 @@ class ModelCalls(StepWrites):
             return False
 
     def release(self, place: CallSlot) -> None:
-        """Release the slot of a call that failed: the next attempt at it reserves the same one."""
+        """Release the slot of a failed call, so that the next attempt reserves it again."""
         with self._lock:
             self._calls.release(place)
 
     async def keep_answer(self, frame: Frame, text: str, usage: Usage, *, reported: bool) -> None:
-        """The same of a call that a coroutine made, together with those of others."""
+        """The same for a call of a coroutine, grouped with others."""
         if self._has_company():
             await self._together.aadd(DoneStep(frame.recorded_as, text, frame.entry, usage, reported))
         else:

@@ -7,7 +7,7 @@ from runner.journal.journal import Journal
 
 
 class ChildJournal:
-    """What a kickoff inside of a task records in the task's journal, under names of its own."""
+    """Records the steps of a kickoff inside a task in the task's journal, under its own prefix."""
 
     def __init__(self, journal: Journal, name: str) -> None:
         self._journal, self._prefix = journal, f"{name}/"
@@ -15,7 +15,7 @@ class ChildJournal:
         """What it is called there: the same in each attempt."""
 
     def recorded(self, under: str = "") -> dict[str, str]:
-        """What is recorded, by name; of one part, without its prefix."""
+        """Return the records by name; of one part, without its prefix."""
         return self._journal.recorded_under(self._prefix + under)
 
     def record(
@@ -28,13 +28,13 @@ class ChildJournal:
         usage: Usage = NO_TOKENS,
         reported: bool = False,
     ) -> None:
-        """Record a step that was done."""
+        """Record a finished step."""
         self._journal.record_as(self._prefix + name, value, replayed, entry, usage, reported=reported)
 
     def begin(
         self, entry: AccountKey = STEP, *, supersedes: Sequence[AccountKey] = (), intent_only: bool = False
     ) -> None:
-        """A step is about to be done."""
+        """Note that a step begins."""
         self._journal.begin(entry, supersedes, intent_only=intent_only)
 
     def mark_sent(self, entry: AccountKey) -> None:
@@ -42,22 +42,22 @@ class ChildJournal:
         self._journal.mark_sent(entry)
 
     def note_unrecorded(self, where: str) -> None:
-        """A call of a model leaves that no journal keeps."""
+        """A model call that the journal cannot record is about to be sent."""
         self._journal.note_unrecorded(where)
 
     def drop(self, entry: AccountKey = STEP, *, intent_only: bool = False) -> None:
-        """It was begun and raised."""
+        """Note that a step raised."""
         self._journal.drop(entry, intent_only=intent_only)
 
     def replayed(self, count: Counters) -> None:
-        """So many steps of it were replayed, with no record after them."""
+        """Count replayed steps that no record follows."""
         self._journal.add_replayed(count)
 
     @property
     def can_wait(self) -> bool:
-        """Whether the task around it can stop for a person."""
+        """Whether the enclosing task can stop for a person."""
         return self._journal.can_wait
 
     def place(self, name: str) -> str:
-        """Where the answer to a question that is asked in here belongs, in the journal of the outermost task."""
+        """Return the step for an answer in the journal of the outermost task."""
         return self._journal.place(self._prefix + name)

@@ -1,7 +1,7 @@
 """Rate limits: ``max_rpm`` of crews and agents, in model calls per minute.
 
-A call that would be one too many waits before it is made, outside of any step: whoever waits can be stopped. On the
-fleet the minutes are the run's, in the store, and hold for all workers together.
+A call over the limit waits before it is made, outside any step, so it can be stopped. On the fleet the limit is the
+run's: it is in the store, and applies to all workers together.
 """
 
 import threading
@@ -25,11 +25,11 @@ class Pacer(Protocol):
     """Counts the calls of a minute."""
 
     def acquire(self, limits: Sequence[Limit]) -> float:
-        """Take a turn under all of these limits: 0, or, if there is none, for how many seconds not."""
+        """Count a call under all of these limits and return 0, or return the seconds until one of them admits it."""
 
 
 class RateLimiter:
-    """Counts here, in this process."""
+    """Counts in this process."""
 
     def __init__(self, minute: float = MINUTE, clock: Clock = SYSTEM) -> None:
         self._minute = minute
@@ -38,7 +38,7 @@ class RateLimiter:
         self._taken: dict[str, deque[float]] = {}
 
     def acquire(self, limits: Sequence[Limit]) -> float:
-        """Take a turn, or hear how long there is none."""
+        """Count a call and return 0, or return the seconds to wait."""
         now = self._clock.monotonic()
         with self._lock:
             wait = 0.0
@@ -61,7 +61,7 @@ class RateLimiter:
 
 
 def wait(pacer: Pacer | None, limits: Sequence[Limit], cancel_scope: CancelScope) -> None:
-    """Return when it is a call's turn. Raises the stop of its task."""
+    """Wait until the limits admit a call. Raises the stop of its task."""
     while pacer is not None and limits and (left := pacer.acquire(limits)) > 0:
         cancel_scope.sleep(left)
 
@@ -69,7 +69,7 @@ def wait(pacer: Pacer | None, limits: Sequence[Limit], cancel_scope: CancelScope
 def delays(
     pacer: Pacer | None, limits: Sequence[Limit], cancel_scope: CancelScope, clock: Clock = SYSTEM
 ) -> Iterator[float]:
-    """The same for a call that is awaited: how long to sleep by this clock, again and again."""
+    """The same for an awaited call: yields how long to sleep by this clock, repeatedly."""
     while pacer is not None and limits and (left := pacer.acquire(limits)) > 0:
         end = clock.monotonic() + left
         while (left := end - clock.monotonic()) > 0:
@@ -78,7 +78,7 @@ def delays(
 
 
 class Turns:
-    """The turns of one task's calls of models."""
+    """The rate limits of one task's model calls."""
 
     clock: Clock
     cancel_scope: CancelScope
@@ -88,11 +88,11 @@ class Turns:
     """Gives who counts its calls, where only so many may be made in a minute."""
 
     def limit(self, whose: str, per_minute: int) -> None:
-        """No more calls than that may be made for them in a minute."""
+        """Add a limit: so many calls per minute for this agent or crew."""
         self.limits = {**self.limits, whose: per_minute}
 
     def wait_for_turn(self) -> None:
-        """Return when the next call of a model may be made."""
+        """Wait until the next model call may be made."""
         if not self.limits and not caller.get().per_minute:
             return
         pacer, limits = self._pace()
@@ -100,7 +100,7 @@ class Turns:
             wait(pacer, limits, self.cancel_scope)
 
     def delays(self) -> Iterator[float]:
-        """The same for one that is awaited: how long to sleep by the ``clock``, again and again."""
+        """The same for an awaited call: yields how long to sleep by the ``clock``, repeatedly."""
         return delays(*self._pace(), self.cancel_scope, self.clock)
 
     def _pace(self) -> tuple[Pacer | None, list[Limit]]:

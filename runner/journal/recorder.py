@@ -7,7 +7,7 @@ from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage
 
 
 class BegunStep(NamedTuple):
-    """One of several steps that begin: see `Recorder.begin_step`."""
+    """One of several beginning steps: see `Recorder.begin_step`."""
 
     entry: AccountKey = STEP
     supersedes: Sequence[AccountKey] = ()
@@ -25,18 +25,18 @@ class DoneStep(NamedTuple):
 
 
 class Recorder(Protocol):
-    """Where the steps of one task go."""
+    """Records the steps of one task."""
 
     def begin_step(
         self, entry: AccountKey = STEP, *, supersedes: Sequence[AccountKey] = (), intent_only: bool = False
     ) -> None:
-        """A step is about to be done. In the account it stands for those around it, which were begun before.
+        """Note that a step begins. It is counted instead of the enclosing steps, which began before.
 
-        With ``intent_only`` a call is only intended: it is sent after `mark_sent`.
+        With ``intent_only`` the call is only intended: it is sent after `mark_sent`.
         """
 
     def begin_steps(self, begins: Sequence[BegunStep]) -> None:
-        """Several are about to be done: the same in one write."""
+        """Note that several steps begin, in one write."""
 
     def mark_sent(self, entry: AccountKey) -> None:
         """A call that was only intended is being sent now."""
@@ -51,7 +51,7 @@ class Recorder(Protocol):
         usage: Usage = NO_TOKENS,
         reported: bool = False,
     ) -> None:
-        """It was done: keep its result. Without an entry others stand for it in the account.
+        """Record the result of a step. Without an entry, other steps are counted instead of it.
 
         ``reported``: it is reported on the event bus elsewhere.
         """
@@ -59,50 +59,49 @@ class Recorder(Protocol):
     def record_steps(
         self, done: Sequence[DoneStep], *, dropped: int = 0, begins: Sequence[BegunStep] = (), replayed: Counters
     ) -> None:
-        """Several were done, ``dropped`` steps raised: keep the results. Others begin when this returns."""
+        """Record the results of several steps; ``dropped`` steps raised. Others begin when this returns."""
 
     def drop_step(self, entry: AccountKey = STEP, *, intent_only: bool = False) -> None:
-        """It was begun and raised: it is not in doubt. ``intent_only``: it was never sent."""
+        """Note that a step raised, so it is not in doubt. ``intent_only``: it was never sent."""
 
     @property
     def can_wait(self) -> bool:
-        """Whether the task can stop for a person and resume when they have answered."""
+        """Whether the task can stop for a person and resume with the answer."""
 
     def place(self, step: str) -> str:
-        """Where the answer to a question belongs: the step's name in the journal of the outermost task."""
+        """Return the step for an answer: its name in the journal of the outermost task."""
 
 
 class Post(Protocol):
-    """What a `Recorder` may have as ``post_step``."""
+    """The optional method ``post_step`` of a `Recorder`."""
 
     def __call__(
         self, step: str, value: str, *, replayed: Counters, entry: AccountKey, usage: Usage, reported: bool
     ) -> Callable[[], None]:
-        """The same as `Recorder.record_step` of a call of a model, but it returns when that is sent.
+        """Send the record of a model call, as `Recorder.record_step` does, without waiting for the acknowledgement.
 
-        What it returns waits until the record is acknowledged, and raises what came of it; so does whatever is written
-        next.
+        The returned function waits for it, and raises if the write failed; so does the task's next write.
         """
 
 
 class StepObserver(Protocol):
-    """Notified of one step that is really done; not of a replayed one."""
+    """Observes one step that is really made; not a replayed one."""
 
     def began(self) -> None:
-        """It is about to be done."""
+        """The step is about to be made."""
 
     def ended(self, value: Any) -> None:
-        """It was done and is recorded; ``value`` is what it returned."""
+        """The step is recorded; ``value`` is its result."""
 
     def failed(self, error: BaseException) -> None:
-        """It raised, and nothing is recorded."""
+        """The step raised, and nothing is recorded."""
 
 
 class OneByOne:
-    """A `Recorder` that knows single steps only: of several, each is a write of its own."""
+    """A `Recorder` that only has single writes: several steps are several writes."""
 
     def begin_steps(self: Recorder, begins: Sequence[BegunStep]) -> None:
-        """Several are about to be done."""
+        """Note that several steps begin."""
         for entry, supersedes, intent_only in begins:
             self.begin_step(entry, supersedes=supersedes, intent_only=intent_only)
 
@@ -114,7 +113,7 @@ class OneByOne:
         begins: Sequence[BegunStep] = (),
         replayed: Counters,
     ) -> None:
-        """Several were done, ``dropped`` steps raised; others begin."""
+        """Record several results; ``dropped`` steps raised; others begin."""
         for step, value, entry, usage, reported in done:
             self.record_step(step, value, replayed=replayed, entry=entry, usage=usage, reported=reported)
             replayed = Counters()

@@ -1,7 +1,7 @@
-"""What is recorded of one task in flight, and how far the task is: what is replayed, and is not done again.
+"""The records of one task in flight, and how far the task has replayed them.
 
-A step is known by its name, its arguments and its occurrence: the second call with the same name and arguments is
-another step. So steps may be done in any order, and from several threads. Arguments that are not JSON count by their
+A step is identified by its name, its arguments and its occurrence: the second call with the same name and arguments is
+another step. So steps may be made in any order, and from several threads. Arguments that are not JSON count by their
 type only.
 """
 
@@ -36,45 +36,45 @@ class RecordedSteps(Turns):
         return CallSlots(self._found)
 
     def position(self) -> dict[str, int]:
-        """How often each step was done so far: what a task that skips what it did passes to `fast_forward`."""
+        """Return how often each step was made so far, for `fast_forward`."""
         with self._lock:
             return {**self._occurrences, **self._calls.position()}
 
     def usages(self) -> list[Usage]:
-        """The tokens of each call of a model that is recorded, in this attempt or before."""
+        """Return the tokens of each recorded model call, in this attempt or before."""
         with self._lock:
             return [usage_in(json.loads(text)) for key, text in self._recorded.items() if is_call(key)]
 
     def account(self) -> str:
-        """What this task was given so far, by its steps and by the journal: what one that skips it is served."""
+        """Return the counters of all steps so far, recorded or replayed; a task that skips them replays these."""
         with self._lock:
             return self._progress.account().text()
 
     def fast_forward(self, position: Mapping[str, int], account: str = "") -> None:
-        """Skip to a `position`: later steps are counted from there. The `account` until there is replayed."""
+        """Skip to a `position`: later steps are counted from there. The `account` up to there counts as replayed."""
         with self._lock:
             self._occurrences = defaultdict(int, self._calls.fast_forward(position))
             self._progress.skip(position.values(), account)
 
     def mark_done(self, name: str, args: tuple[Any, ...], times: int) -> None:
-        """Mark a step as done so many times by the part that this task skips: the next one is another."""
+        """Count a step as made so many times by a part that this task skips, so that the next one is another step."""
         with self._lock:
             identity = self._within(current_step.get()) + steps.identity(name, args, {})
             self._occurrences[identity] = max(self._occurrences.get(identity, 0), times)
 
     def take_replayed(self) -> Counters:
-        """What was replayed since this was last asked."""
+        """Return what was replayed since the last call."""
         return self._progress.take_replayed()
 
     def add_replayed(self, count: Counters) -> None:
-        """So much was replayed by a journal inside of this one."""
+        """Count what a nested journal replayed."""
         with self._lock:
             self._progress.replay(count)
 
     def find_step(
         self, name: str, entry: AccountKey | None, outer: Frame | None, usable: Callable[[str, str], bool] | None = None
     ) -> tuple[Frame, str | None]:
-        """The next step with this `steps.identity` within ``outer``, and what is recorded of it."""
+        """Return the next step with this `steps.identity` within ``outer``, and its record."""
         with self._lock:
             identity = name if outer is None else self._within(outer) + name
             self._occurrences[identity] = occurrence = self._occurrences.get(identity, 0) + 1
@@ -86,13 +86,13 @@ class RecordedSteps(Turns):
         return frame, recorded
 
     def replay(self, frame: Frame, recorded: str, result_type: Any) -> Any:
-        """The result of a step that is recorded."""
+        """Return the result of a recorded step."""
         self.cancel_scope.check()
         self.files.lay([frame.recorded_as])
         return steps.load(recorded, result_type)
 
     def name_nested(self, name: str, *about: Any) -> str:
-        """The name, known as a step is, under which a kickoff inside of this task records what it does."""
+        """Return the prefix for the records of a nested kickoff; identified like a step."""
         with self._lock:
             identity = self._within(current_step.get()) + steps.identity(name, about, {})
             self._occurrences[identity] += 1
@@ -101,14 +101,14 @@ class RecordedSteps(Turns):
         return name
 
     def recorded_under(self, prefix: str) -> dict[str, str]:
-        """What is recorded under names with this prefix, without it."""
+        """Return the records whose names have this prefix, without it."""
         with self._lock:
             found = {key: text for key, text in self._recorded.items() if key.startswith(prefix)}
         self.files.lay(found)
         return {key.removeprefix(prefix): text for key, text in found.items()}
 
     def get_marker(self, name: str) -> Any:
-        """The value that `set_marker` recorded under this name; None if there is none."""
+        """Return the value that `set_marker` recorded under this name; None if there is none."""
         with self._lock:
             text = self._recorded.get(f"={name}")
             if text is not None:

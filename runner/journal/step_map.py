@@ -1,8 +1,8 @@
-"""Durable steps side by side: what several of them gave, and which begin next, is stored in one write.
+"""Concurrent durable steps: several results, and the steps that begin next, are stored in one write.
 
-A round stores what was done since the last one, and with it the note of as many new steps as there is room for; only
-then do these begin. So no more than ``at_once`` are ever under way, and a kill costs no more than those. While a round
-is stored more steps end, and are the next round: the busier it is, the more go into one write.
+Each round stores the results since the last round, and notes as many new steps as there is room for; only then do these
+begin. So at most ``at_once`` are ever in flight, and a kill leaves at most those in doubt. Steps that end while a round
+is stored are part of the next round: the busier the map, the larger the writes.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ AGAIN = 0.005  #: seconds until a thread is looked at again that could not be br
 
 @dataclass(slots=True)
 class _Step:
-    """One of them: its place in the results, what it is about, and what came of it."""
+    """One step: its index in the results, its item, and its result."""
 
     index: int
     item: Any
@@ -47,11 +47,12 @@ class _Step:
 
 
 class StepMap:
-    """The steps ``fn(item)`` for each item, known as those of `Journal.step` are; the results in the items' order.
+    """The steps ``fn(item)`` for each item, identified like those of `Journal.step`; the results in the items' order.
 
-    Items are taken as there is room for them. ``on_error``: ``first`` begins nothing more after an error, and raises
-    it; ``all`` does all items, then raises an `ExceptionGroup`; ``collect`` gives the errors in the place of results.
-    ``watch`` makes the observer of a step, ``report`` is told how many ended, and of how many, if that is known.
+    Items are read as there is room for them. ``on_error``: ``first`` begins no more steps after an error, and raises
+    it; ``all`` makes all steps, then raises an `ExceptionGroup`; ``collect`` returns errors in place of results.
+    ``watch`` creates the observer of a step, ``report`` is called with the number of finished steps and the total, if
+    known.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class StepMap:
         self._waits = False  # for the first step that ends; those that follow it need not wake this thread
 
     def run(self) -> list[Any]:
-        """Do them on threads, each in a copy of this context."""
+        """Make the steps on threads, each in a copy of this context."""
         scope, threads = self._journal.cancel_scope, _Threads(self._do, self._at_once)
         with scope.call, scope.waking() as self._woken, threads:
             begun = self._round(())
@@ -98,7 +99,7 @@ class StepMap:
         return self._outcome()
 
     async def arun(self) -> list[Any]:
-        """The same for an async function: each is a task of the running event loop."""
+        """The same for an async function: each step is a task of the running event loop."""
         scope, loop, under_way = self._journal.cancel_scope, asyncio.get_running_loop(), set[asyncio.Task[None]]()
         with scope.call:
             try:
@@ -159,7 +160,7 @@ class StepMap:
             raise stop
 
     def _round(self, ended: Sequence[_Step]) -> list[_Step]:
-        """Store what ended, and which begin now: these."""
+        """Store the finished steps, and return those that begin now."""
         done, raised = list[_Step](), list[_Step]()
         for one in ended:
             if one.error is None:
@@ -197,7 +198,7 @@ class StepMap:
         return begun
 
     def _begin(self) -> list[_Step]:
-        """The steps that begin now. After an item that cannot be had, none does."""
+        """The steps that begin now; none after an item whose iterator raised."""
         begun = list[_Step]()
         try:
             if not self._is_over():
@@ -230,7 +231,7 @@ class StepMap:
                 one.watch.began()
 
     def _add_next(self, begun: list[_Step], room: int) -> None:
-        """The next steps that are not recorded, as there is room; what is recorded before them is replayed."""
+        """Add the next steps that are not recorded, as there is room; recorded ones before them are replayed."""
         journal, scope = self._journal, self._journal.cancel_scope
         while room > 0 and scope.stopping is None:
             found = next(self._items, None)
@@ -247,7 +248,7 @@ class StepMap:
                 self._ended += 1
 
     def _is_over(self) -> bool:
-        """Whether nothing more is to begin."""
+        """Whether no more steps are to begin."""
         if self._stop is not None or self._broke is not None or self._journal.cancel_scope.stopping is not None:
             return True
         some = self._errors.values()
@@ -271,10 +272,10 @@ class StepMap:
 
 
 class _Threads:
-    """As many threads as there are steps at once. Those that are at a step when this is left are broken into.
+    """One thread for each concurrent step. Those that are in a step when this context ends are interrupted.
 
-    One is called at a time: whoever takes a step calls the next one, if there are more. So steps that wait all begin at
-    once, and short ones are done by few threads, one after the other.
+    Each thread that takes a step wakes the next one, if there are more steps. So steps that wait all begin at once, and
+    short ones are made by few threads in turn.
     """
 
     def __init__(self, do: Callable[[_Step], None], most: int) -> None:
@@ -298,7 +299,7 @@ class _Threads:
             threading.Thread(target=self._break_in, name="runner-map-stop", daemon=True).start()
 
     def begin(self, steps: Sequence[_Step]) -> None:
-        """Do these, now."""
+        """Begin these steps now."""
         self._begun.extend(steps)
         for _ in range(min(len(steps), self._most - self._started)):
             self._started += 1
@@ -335,7 +336,7 @@ class _Threads:
         self._context.copy().run(self._do, one)
 
     def _break_in(self) -> None:
-        """The task has stopped: nothing of what they do is recorded any more."""
+        """The task has stopped: no further result is recorded."""
         for section in self._sections:
             while not section.break_in(ClaimLost):
                 waiting.sleep(AGAIN)

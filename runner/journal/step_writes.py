@@ -1,4 +1,4 @@
-"""What a task in flight writes of its steps: one write at a time, and who comes meanwhile goes with others."""
+"""The writes of a task in flight: one at a time, grouped with others that arrive meanwhile."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 def _nothing() -> None:
-    """It is acknowledged."""
+    """The write is acknowledged."""
 
 
 class StepWrites(RecordedSteps):
-    """The writes of one task. Nothing returns before what it writes is acknowledged, but for `post_result`."""
+    """The writes of one task. Each returns once it is acknowledged, except for `post_result`."""
 
     _recorder: Recorder
     _post: Post | None  #: of a recorder that need not be waited for at once
@@ -43,7 +43,7 @@ class StepWrites(RecordedSteps):
         return GroupCommit(self._writing, self._write_together)
 
     def keep_files(self, files: Kept) -> None:
-        """From here on, what steps do to the files of the task is recorded with them."""
+        """From here on, record what steps do to the task's files."""
         self.files = StepFiles(files, self._recorded, self._keep, self._progress.mark_passed)
 
     def _keep(self, key: str, text: str) -> None:
@@ -52,11 +52,11 @@ class StepWrites(RecordedSteps):
 
     @property
     def can_wait(self) -> bool:
-        """Whether the task can stop for a person and resume when they have answered."""
+        """Whether the task can stop for a person and resume with the answer."""
         return self._recorder.can_wait
 
     def place(self, step: str) -> str:
-        """A step's name in the journal of the outermost task."""
+        """Return a step's name in the journal of the outermost task."""
         return self._recorder.place(step)
 
     def record_as(
@@ -78,15 +78,15 @@ class StepWrites(RecordedSteps):
     def begin(
         self, entry: AccountKey = STEP, supersedes: Sequence[AccountKey] = (), *, intent_only: bool = False
     ) -> None:
-        """Note that a step is about to be done elsewhere."""
+        """Note that a step begins elsewhere."""
         with self.cancel_scope.write, self._writing:
             self._refuse_if_over()
             self._recorder.begin_step(entry, supersedes=supersedes, intent_only=intent_only)
 
     def mark_sent(self, entry: AccountKey) -> None:
-        """A call that was only intended is being sent: from here on its service may have it.
+        """A call that was only intended is being sent: from here on its service may receive it.
 
-        A thread that the task left behind sends none: what it says would stand where the next task says what it sent.
+        A thread that the task left behind sends nothing, since its mark would overwrite the next task's.
         """
         with self.cancel_scope.write, self._writing:
             if self._over:
@@ -94,24 +94,24 @@ class StepWrites(RecordedSteps):
             self._recorder.mark_sent(entry)
 
     def note_unrecorded(self, where: str) -> None:
-        """A call of a model leaves that no journal keeps. It is noted before, so that a kill hides none."""
+        """A model call that the journal cannot record is about to be sent. Noted before, so that a kill hides none."""
         with self.cancel_scope.write, self._writing:
             self._refuse_if_over()
             self.on_unrecorded(where)
         self.cancel_scope.check()
 
     def drop(self, entry: AccountKey = STEP, *, intent_only: bool = False) -> None:
-        """Note that a step that was begun elsewhere raised."""
+        """Note that a step elsewhere raised."""
         with self.cancel_scope.write, self._writing:
             self._recorder.drop_step(entry, intent_only=intent_only)
 
     def set_marker(self, name: str, value: Any) -> None:
-        """Record a JSON value under a name: a decision that a restarted task reads again. It is no step."""
+        """Record a JSON value under a name: a decision that a restarted task reads again. It is not a step."""
         with self.cancel_scope.call:
             self.record_value(name, Frame(self, f"={name}", None, None), value, None, None)
 
     def enter(self, frame: Frame, *, intent_only: bool = False) -> None:
-        """Count it as begun, if it counts. A call of a model stands for the steps around it."""
+        """Note that it begins, if it counts. A model call is counted instead of the enclosing steps."""
         entry = frame.entry
         if entry is None:
             return
@@ -131,13 +131,13 @@ class StepWrites(RecordedSteps):
                 self._is_writing = False
 
     def leave(self, frame: Frame, *, intent_only: bool = False) -> None:
-        """It was begun and raised."""
+        """Note that it raised."""
         with self._writing:
             if frame.entry is not None and not self._over:
                 self._recorder.drop_step(frame.entry, intent_only=intent_only)
 
     def keep_result(self, frame: Frame, text: str, usage: Usage = NO_TOKENS, *, reported: bool = False) -> None:
-        """It was done. ``reported``: it is reported on the event bus elsewhere."""
+        """Record its result. ``reported``: it is reported on the event bus elsewhere."""
         if self._is_writing:
             self._together.add(DoneStep(frame.recorded_as, text, frame.entry, usage, reported))
             return
@@ -151,8 +151,11 @@ class StepWrites(RecordedSteps):
     def post_result(
         self, frame: Frame, text: str, usage: Usage = NO_TOKENS, *, reported: bool = False
     ) -> Callable[[], None]:
-        """The same of a call, whose record is on its way when this returns: call what it returns before its caller has
-        the answer. That waits until the record is acknowledged; so does whatever else is written of the task."""
+        """Send the record of a call without waiting for the acknowledgement.
+
+        Call the returned function before the caller gets the answer: it waits for the acknowledgement. So does the
+        task's next write.
+        """
         if self._is_writing or self._post is None or frame.entry is None:
             self.keep_result(frame, text, usage, reported=reported)
             return _nothing
@@ -188,7 +191,7 @@ class StepWrites(RecordedSteps):
             self._progress.give(entry, usage)
 
     def keep_results(self, done: Sequence[DoneStep], *, dropped: int, begins: int) -> None:
-        """Steps side by side were done, and so many others raised; so many more begin."""
+        """Record concurrent steps: results, those that raised, and those that begin."""
         with self._writing:
             self._write(done, [BegunStep()] * begins, dropped)
 
@@ -206,7 +209,7 @@ class StepWrites(RecordedSteps):
             self._is_writing = False
 
     def _write(self, done: Sequence[DoneStep], begins: Sequence[BegunStep], dropped: int = 0) -> None:
-        """Write several together: what was done, and what begins when this returns."""
+        """Write several together: results, and the steps that begin when this returns."""
         self._refuse_if_over()
         with self._lock:
             replayed = self.take_replayed() if done else Counters()
@@ -231,7 +234,7 @@ class StepWrites(RecordedSteps):
             raise InputRequired(asked.step, asked.question, asked.about)
 
     def record_value(self, name: str, frame: Frame, value: Any, result_type: Any, watch: StepObserver | None) -> str:
-        """It gave this value. Returns the record."""
+        """Record its value. Returns the record."""
         fault_points.reached("step done, not recorded")
         try:
             text = steps.dump(name, value, result_type)

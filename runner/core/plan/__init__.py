@@ -1,4 +1,4 @@
-"""Plans: which tasks a run has, what each waits for, which grow, and what a branch does again. Pure."""
+"""Plans: a run's tasks, their dependencies, dynamic plans, and what a branch runs again. Pure."""
 
 from runner.core.plan.plan import THREAD, Plan, PlannedTask, frontier, refuse_cycles, sequential_order, waits
 

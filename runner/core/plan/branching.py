@@ -1,7 +1,7 @@
-"""Decides which tasks a branch that left another one runs again, from what each task used. Pure.
+"""Decides which tasks a new branch runs again, from what each task used. Pure.
 
-A branch points at a position of its parent and sees what was committed up to there, but for the tasks of its ``rerun``:
-those it runs itself. This set never changes for a branch, unless the crew's code does.
+A branch points at a position of its parent and sees what was committed up to there, except for the tasks in its
+``rerun``, which it runs itself. This set never changes for a branch, unless the crew's code does.
 """
 
 import base64
@@ -35,7 +35,7 @@ C = TypeVar("C", bound=Identified)
 
 
 class Done(NamedTuple):
-    """A task that is committed: where in its branch's sequence, and what it used."""
+    """A committed task: its sequence number on its branch, and what it used."""
 
     task: str
     seq: int
@@ -44,7 +44,9 @@ class Done(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BranchHistory:
-    """One branch, as far as what is visible on it goes. ``rerun`` is None for a branch that does everything itself."""
+    """One branch, as far as its visible history needs it. ``rerun`` is None for a branch that runs every task
+    itself.
+    """
 
     name: str
     parent: str
@@ -54,7 +56,7 @@ class BranchHistory:
 
 
 def check_name(name: str) -> str:
-    """The name, if a branch may be called so. Raises `BadInput`."""
+    """Return the name if it is valid for a branch. Raises `BadInput`."""
     if name.startswith("/") or ".." in name.split("/"):
         raise BadInput(f"the branch name {name!r} escapes checkpoint directory: name it like main, or fork/one")
     if not _NAME.fullmatch(name) or len(name) > LONGEST_NAME:
@@ -65,12 +67,12 @@ def check_name(name: str) -> str:
 
 
 def fork_name(checkpoint: str) -> str:
-    """A name that no other fork has."""
+    """Return a unique name for a fork."""
     return f"fork/{checkpoint}_{secrets.token_hex(3)}" if checkpoint else f"fork/{secrets.token_hex(4)}"
 
 
 def pack(plan: Plan, rerun: Set[str]) -> str:
-    """The rerun mask, as which the set is stored (field "todo"): a bit for each task of the plan, compressed."""
+    """Return the rerun mask, the stored form of the set (field "todo"): a bit for each task of the plan, compressed."""
     bits = "".join(["1" if task.key in rerun else "0" for task in reversed(plan.tasks)])
     packed = int(bits or "0", 2).to_bytes(len(plan.tasks) // 8 + 1, "little")
     return base64.b64encode(zlib.compress(packed, 9)).decode()
@@ -83,14 +85,14 @@ def unpack(plan: Plan, text: str) -> frozenset[str]:
 
 
 def rebase(rerun: Set[str], old: Plan, new: Plan) -> frozenset[str]:
-    """The tasks to rerun on a branch when its crew's code changed: new tasks have no output yet."""
+    """Return the tasks that a branch runs itself after its crew's code has changed: new tasks have no output yet."""
     return frozenset(t.key for t in new.tasks if t.key in rerun or t.key not in old.by_key)
 
 
 def part(plan: Plan, rerun: Set[str]) -> Plan:
-    """The plan of a branch that does ``rerun`` alone.
+    """Return the plan of a branch that only runs ``rerun``.
 
-    A task waits for those that it came after, directly or by way of tasks that are not done again.
+    A task waits for those it came after, directly or through tasks that are not run again.
     """
     if len(rerun) == len(plan.tasks):
         return plan
@@ -107,9 +109,9 @@ def part(plan: Plan, rerun: Set[str]) -> Plan:
 
 
 def meant(ids: Iterable[str], beginning: str) -> list[str]:
-    """The checkpoints that a person means: by id, by its beginning, or by that of the part after its underscore.
+    """Return the checkpoints that match an id, its beginning, or the beginning of the part after its underscore.
 
-    That part tells those of one second apart; people copy it.
+    That part distinguishes checkpoints of the same second, and people copy it.
     """
     known = list(dict.fromkeys(ids))
     found = [one for one in known if one == beginning] or [one for one in known if one.startswith(beginning)]
@@ -117,9 +119,9 @@ def meant(ids: Iterable[str], beginning: str) -> list[str]:
 
 
 def the_one(checkpoints: Iterable[C], beginning: str, of: str, listed: str) -> C:
-    """The checkpoint that is `meant`. Raises `NotFound` for none or several.
+    """Return the checkpoint that is `meant`. Raises `NotFound` for none or several.
 
-    ``of`` says in words whose checkpoints these are, ``listed`` what a person types to list them.
+    ``of`` describes whose checkpoints these are, ``listed`` is the command that lists them; both are for the message.
     """
     every = list(checkpoints)
     ids = set(meant([one.id for one in every], beginning))
@@ -132,13 +134,13 @@ def the_one(checkpoints: Iterable[C], beginning: str, of: str, listed: str) -> C
 
 
 def starts(plan: Plan, rerun: frozenset[str]) -> list[PlannedTask]:
-    """The tasks with which a branch that does ``rerun`` begins: none of the others comes before them, however far."""
+    """Return the tasks with which a branch that runs ``rerun`` begins: those that no other of these precedes."""
     waiting = after(plan, rerun)
     return [task for task in plan.tasks if task.key in rerun and task.key not in waiting]
 
 
 def after(plan: Plan, keys: frozenset[str]) -> set[str]:
-    """What comes after one of these, however far."""
+    """Return all tasks that come after one of these, directly or not."""
     found: set[str] = set()
     reached = set(keys)
     for key, before, _ in plan.edges:
@@ -161,12 +163,16 @@ def _part_of(asked: _Asked) -> Plan:
 
 
 def branch_plan(plan: Plan, rerun_mask: str) -> Plan:
-    """The plan of a branch by its rerun mask, "" for one that does all. Cached: workers ask at each task."""
+    """Return the plan of a branch from its rerun mask, "" for one that runs everything. Cached, since workers need it
+    for each task.
+    """
     return _part_of(_Asked(plan.digest, rerun_mask, plan)) if rerun_mask else plan
 
 
 def visible(lines: Iterable[BranchHistory], upto: float = float("inf")) -> dict[str, tuple[str, Done]]:
-    """What is committed on a branch at a position: by task, on which branch, and what. ``lines``: it, its ancestors."""
+    """Return what is committed on a branch at a position: by task, the branch and the record. ``lines``: it and its
+    ancestors.
+    """
     found: dict[str, tuple[str, Done]] = {}
     hidden: set[str] = set()
     for line in lines:
@@ -179,9 +185,10 @@ def visible(lines: Iterable[BranchHistory], upto: float = float("inf")) -> dict[
 
 
 def invalidated(plan: Plan, done: Mapping[str, ReadSet], edited: frozenset[str], inputs: frozenset[str]) -> set[str]:
-    """Of what is done, the tasks that used something changed: an edited output, an input, or one another's.
+    """Return the committed tasks that used something changed: an edited output, an input, or the output of one of
+    these.
 
-    An edited task itself stays as it was edited, also one that was edited before.
+    An edited task itself keeps its edit, also one that was edited before.
     """
     if not edited and not inputs:
         return set()
@@ -206,7 +213,7 @@ def invalidated(plan: Plan, done: Mapping[str, ReadSet], edited: frozenset[str],
 
 
 def changed_inputs(before: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the ``given`` inputs that differ."""
+    """Return those of the ``given`` inputs that differ."""
     return {name: value for name, value in given.items() if name not in before or not alike(before[name], value)}
 
 
@@ -216,7 +223,7 @@ def alike(one: Any, other: Any) -> bool:
 
 
 def refuse_unknown(known: Collection[str], tasks: Iterable[str], run_id: str) -> None:
-    """Raise `BadInput` for the first that is not among those known, with the nearest that is."""
+    """Raise `BadInput` for the first task that is not known, and suggest the nearest."""
     for key in tasks:
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)

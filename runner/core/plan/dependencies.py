@@ -1,4 +1,4 @@
-"""Records what a task reads while it runs: a fork runs those tasks again that read what it changes. Pure."""
+"""Records what a task reads while it runs: a fork runs the tasks again that read what it changes. Pure."""
 
 import functools
 import json
@@ -11,9 +11,9 @@ EVERYTHING = "*"
 
 @dataclass(frozen=True, slots=True)
 class ReadSet:
-    """What one task has read: outputs beyond its declared context, and inputs, by name; ``*`` among them is everything.
+    """What one task has read: outputs beyond its declared context, and inputs, by name; ``*`` means all.
 
-    What a person gave, ``edited``, used nothing, not even the declared context. ``files``: it left some.
+    An output that a person ``edited`` read nothing, not even the declared context. ``files``: the task left files.
     """
 
     tasks: frozenset[str] = frozenset()
@@ -22,7 +22,7 @@ class ReadSet:
     files: bool = False
 
     def to_json(self) -> str:
-        """What stands behind the task in the order of commits: as little as tells it, mostly nothing."""
+        """Return the form in the commit order: as short as possible, mostly empty."""
         if not (self.tasks or self.inputs or self.files):
             return ""
         parts: list[Any] = [*(_short(names) for names in (self.tasks, self.inputs)), int(self.files)]
@@ -49,7 +49,7 @@ def _short(names: frozenset[str]) -> str | list[str]:
 
 
 class ReadTracker:
-    """Where a task in flight notes what it uses. Until reads are tracked, everything counts as used."""
+    """Records the reads of a task in flight. Until reads are tracked, everything counts as read."""
 
     def __init__(self) -> None:
         # Not sets: an empty one takes three times as much memory, and many tasks wait at a time.
@@ -60,12 +60,12 @@ class ReadTracker:
         self._looked_at = 0
 
     def watch(self, inputs: Mapping[str, Any]) -> "InputsInUse":
-        """From here on what is used is noted; gives the inputs in a form that tells."""
+        """Track reads from here on; return the inputs in a form that records reads."""
         self._watched = True
         return InputsInUse(inputs, self)
 
     def hand_out(self) -> None:
-        """The inputs were handed out whole. If nothing is then looked up in them, all of them count as used."""
+        """The inputs were passed on as a whole. If none of them is looked up afterwards, all count as read."""
         self._handed_out += 1
 
     def task(self, name: str) -> None:
@@ -73,28 +73,30 @@ class ReadTracker:
         self._tasks[name] = None
 
     def input(self, name: str) -> None:
-        """An input stands in a text of the task."""
+        """An input occurs in a text of the task."""
         self._inputs[name] = None
 
     def look(self, name: str) -> None:
-        """An input was looked up, there or not."""
+        """An input was looked up, whether it exists or not."""
         self._inputs[name] = None
         self._looked_at += 1
 
     def noted(self) -> list[list[str]]:
-        """What was noted so far, as JSON: the tasks, and the inputs."""
+        """Return the reads so far as JSON: the tasks, and the inputs."""
         return [
             sorted(self._tasks),
             sorted({*self._inputs, *((EVERYTHING,) if self._handed_out > self._looked_at else ())}),
         ]
 
     def recall(self, noted: Sequence[Iterable[str]]) -> None:
-        """What was `noted` of a part that is not done again."""
+        """Add the reads of a part that is replayed."""
         self._tasks.update(dict.fromkeys(noted[0]))
         self._inputs.update(dict.fromkeys(noted[1]))
 
     def found(self, declared: tuple[str, ...], earlier: Callable[[], int]) -> ReadSet:
-        """What was used beyond the ``declared`` context; ``earlier`` says of how many tasks, if it comes to that."""
+        """Return the reads beyond the ``declared`` context; ``earlier`` returns the number of tasks, if it is
+        needed.
+        """
         if not self._watched:
             return UNKNOWN
         tasks = self._tasks.keys() - declared
@@ -105,7 +107,7 @@ class ReadTracker:
 
 
 class InputsInUse(dict[str, Any]):
-    """Inputs that note which of them are looked at."""
+    """A dict of inputs that records which of them are read."""
 
     __slots__ = ("_uses",)
 
@@ -140,7 +142,7 @@ class InputsInUse(dict[str, Any]):
 
 
 def _reading_all(name: str) -> Callable[..., Any]:
-    """A method of dict, after which every input counts as looked at."""
+    """A method of dict after which every input counts as read."""
     method: Callable[..., Any] = getattr(dict, name)
 
     @functools.wraps(method)

@@ -1,8 +1,8 @@
-"""Plans that grow: a task's output determines which tasks follow it.
+"""Dynamic plans: a task's output determines which tasks follow it.
 
-The tasks of such a plan share named texts on their branch, all of one version. A task that ends says what becomes of
-them, and which tasks are there now; the store takes both with its output, if the texts have not changed since. If
-they have, the task looks again: what it did stays done, only what it adds to is newer.
+The tasks of such a plan share named texts on their branch, with one version number. A finished task says how to change
+them, and which tasks exist now; the store commits both with its output if the texts have not changed since. If they
+have, only this decision is made again, not the task's work.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from runner.core.plan import PlannedTask
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """The texts as they stand. ``version`` is "" on a branch where none was written yet."""
+    """The current texts. ``version`` is "" on a branch where none was written yet."""
 
     version: str = ""
     fields: Mapping[str, str] = field(default_factory=dict)
@@ -22,7 +22,7 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """The end of a task: its output, the tasks that are ready by it, texts to put and to drop, and lines to note."""
+    """The result of a task: its output, the tasks that are ready, texts to set and to remove, and lines to log."""
 
     output: str
     ready: tuple[PlannedTask, ...] = ()
@@ -32,20 +32,21 @@ class Expansion:
 
 
 class Expand(Protocol):
-    """A task that is done."""
+    """A finished task."""
 
     @property
     def record(self) -> dict[str, Any]:
-        """Its output as it is to be stored: the engine adds what it keeps beside."""
+        """The output as it is stored; the engine adds its own fields."""
 
     def __call__(self, shared: Shared, /) -> Expansion:
-        """What it makes of the texts as they stand; asked again when they changed before that was stored."""
+        """Return the expansion for the current texts; called again if they change before it is stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """An output's record as it is stored; or, without a key, that a branch begins here, with inputs that it lays over
-    and with records that a person put in the place of earlier ones."""
+    """The stored record of an output; or, without a key, the start of a branch, with its changed inputs and edited
+    records.
+    """
 
     key: str
     record: Mapping[str, Any] = field(default_factory=dict)
@@ -54,16 +55,16 @@ class Committed:
 
 
 class Branch(Protocol):
-    """What a task of a growing plan may read of its branch."""
+    """What a task of a dynamic plan may read of its branch."""
 
     def initial_state(self) -> Mapping[str, Any]:
-        """What the adapter said of the run when it was submitted."""
+        """Return what the adapter's ``initial_state`` returned when the run was submitted."""
 
     def shared(self) -> Shared:
-        """The texts as they stand now."""
+        """Return the current texts."""
 
     def records(self, keys: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
-        """Stored outputs by key."""
+        """Return stored outputs by key."""
 
     def history(self) -> Sequence[Committed]:
-        """All that was committed on the branch and, before it left them, on its parents, in order."""
+        """Return everything committed on the branch and, up to the fork points, on its ancestors, in order."""

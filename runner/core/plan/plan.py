@@ -1,7 +1,7 @@
-"""The plan of a crew: which tasks there are and what each waits for. Pure: no I/O, no clock.
+"""The plan of a crew: its tasks and their dependencies. Pure: no I/O, no clock.
 
-A plan is made from the crew file wherever that is loaded, so a worker needs no plan from the store: it derives the
-same one, and the digest tells if it did.
+A plan is derived from the crew file wherever that is loaded. So a worker needs no plan from the store: it derives the
+same one, and the digest shows whether it is.
 """
 
 import gc
@@ -18,11 +18,14 @@ THREAD = "thread"  #: the pool of tasks that mostly wait
 
 
 class PlannedTask(NamedTuple):
-    """One task of a plan: a tuple, for a plan may have thousands and a client reads it while a person waits.
+    """One task of a plan. A tuple, because a plan may have thousands and a client reads it while a person waits.
 
-    ``after`` are the tasks that must be committed before it may run; ``context`` those whose outputs it was given by
-    name (they come with the claim), ``None`` if it was given none by name. ``timeout`` is in seconds. One whose
-    ``pool`` is `THREAD` mostly waits: a process does many such at a time. Another has a process to itself.
+    Attributes:
+        after: the tasks that must be committed before it may run.
+        context: the tasks whose outputs it declares; they come with the claim. None if it declares none.
+        timeout: in seconds.
+        pool: `THREAD` if it mostly waits, so that a process performs many at once; otherwise it has a process to
+            itself.
     """
 
     key: str
@@ -49,9 +52,9 @@ class _Growing(dict[str, PlannedTask]):
 class Plan:
     """The tasks of a crew, in the crew file's order. The last one's output is the run's result.
 
-    Where the plan ``grows`` (`runner.core.plan.expansion`), ``tasks`` are those to begin with, ``grows`` is what
-    decides which come after them, and the result is the output committed last. ``inputs`` are those that it needs;
-    where it ``takes`` some and no others, or none, these are their names.
+    A dynamic plan (`runner.core.plan.expansion`) has its first tasks in ``tasks``; ``grows`` is the definition that
+    decides which follow, and the result is the output committed last. ``inputs`` are the required inputs; ``takes`` are
+    the names of all that it accepts, if it accepts no others.
     """
 
     crew: str
@@ -62,22 +65,22 @@ class Plan:
 
     @cached_property
     def by_key(self) -> Mapping[str, PlannedTask]:
-        """Each task by its key; in a plan that grows, one that may be there by now as well."""
+        """Each task by its key; in a dynamic plan, also one that may exist by now."""
         known = {task.key: task for task in self.tasks}
         return _Growing(known, self.grows) if self.grows else known
 
     @property
     def total(self) -> int | None:
-        """How many tasks there will be; None where that is not known."""
+        """The number of tasks; None if unknown."""
         return None if self.grows else len(self.tasks)
 
     def shown(self, known: Iterable[str]) -> tuple[PlannedTask, ...]:
-        """The tasks to show; in a plan that grows, those that are ``known`` so far."""
+        """Return the tasks to show; in a dynamic plan, those that are ``known`` so far."""
         return tuple(self.by_key[key] for key in dict.fromkeys(known)) if self.grows else self.tasks
 
     @cached_property
     def in_order(self) -> tuple[PlannedTask, ...]:
-        """The tasks, each behind those that it waits for. Mostly they are so already; a graph may not be."""
+        """The tasks, each after those that it waits for. Usually they are in that order; a graph may not be."""
         seen: set[str] = set()
         found: list[PlannedTask] = []
         later = list(self.tasks)
@@ -94,12 +97,12 @@ class Plan:
 
     @cached_property
     def edges(self) -> tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]:
-        """The same by their keys, each with what it waits for and its context: what a decision goes through quickly."""
+        """The same by key, each with its prerequisites and context, for fast traversal."""
         return tuple([(key, after, context or ()) for key, after, context, *_ in self.in_order])
 
     @cached_property
     def dependents(self) -> Mapping[str, tuple[PlannedTask, ...]]:
-        """For each task, those that wait for it."""
+        """For each task, the tasks that wait for it."""
         found: dict[str, list[PlannedTask]] = {task.key: [] for task in self.tasks}
         for task in self.tasks:
             for key in task.after:
@@ -108,11 +111,11 @@ class Plan:
 
     @property
     def result(self) -> str:
-        """The task whose output is the run's result; "" where that is the one committed last."""
+        """The task whose output is the run's result; "" if that is the one committed last."""
         return "" if self.grows else self.tasks[-1].key
 
     def earlier(self, key: str) -> list[str]:
-        """Every task that is surely committed when ``key`` runs, in the plan's order."""
+        """Return every task that is certain to be committed when ``key`` runs, in the plan's order."""
         seen: set[str] = set()
         todo = list(self.by_key[key].after)
         while todo:
@@ -123,7 +126,7 @@ class Plan:
         return [task.key for task in self.tasks if task.key in seen]
 
     def to_json(self) -> str:
-        """The stored form: compact, the same on every machine."""
+        """Return the stored form: compact, and the same on every machine."""
         tasks: list[dict[str, Any]] = []
         for task in self.tasks:
             entry: dict[str, Any] = {"key": task.key}
@@ -145,7 +148,7 @@ class Plan:
 
     @cached_property
     def digest(self) -> str:
-        """Sixteen hex digits that tell two plans apart. Where their tasks are done is no difference."""
+        """Sixteen hex digits that identify the plan. The pools of its tasks do not count."""
         tasks = tuple([task._replace(pool="") if task.pool else task for task in self.tasks])
         return hashlib.sha256(replace(self, tasks=tasks).to_json().encode()).hexdigest()[:16]
 
@@ -174,12 +177,14 @@ class Plan:
 
 
 def frontier(plan: Plan, committed: Set[str]) -> list[PlannedTask]:
-    """The tasks that may run now: not committed, and everything they wait for is."""
+    """Return the tasks that may run now: not committed, with all prerequisites committed."""
     return [task for task in plan.tasks if task.key not in committed and task.may_run(committed)]
 
 
 def waits(plan: Plan, committed: Set[str]) -> dict[str, int]:
-    """For each task with several prerequisites, of which some are committed and some not: how many are."""
+    """For each task with several prerequisites, of which some are committed and some not, return how many are
+    committed.
+    """
     found = {}
     for task in plan.tasks:
         met = sum(key in committed for key in task.after)
@@ -189,10 +194,10 @@ def waits(plan: Plan, committed: Set[str]) -> dict[str, int]:
 
 
 def sequential_order(tasks: Iterable[tuple[str, bool]]) -> dict[str, tuple[str, ...]]:
-    """What each task waits for when tasks run one after the other.
+    """Return the prerequisites of each task when tasks run one after the other.
 
-    ``tasks`` are ``(key, is_async)`` in order. An async task starts with the ones beside it; the next synchronous task
-    waits for all of them.
+    ``tasks`` are ``(key, is_async)`` in order. An async task starts together with adjacent ones; the next synchronous
+    task waits for all of them.
     """
     order: dict[str, tuple[str, ...]] = {}
     barrier: tuple[str, ...] = ()
