@@ -19,7 +19,7 @@ CLUSTER_SCHEME = "rediscluster"  #: how kombu's URLs of a Redis Cluster begin
 
 
 def state_url() -> str:
-    """The state's Redis, as the command that started this process set it: a worker serves one."""
+    """The URL of the state's Redis, as the command that started this process set it: a worker serves one."""
     return address.several(setting("RUNNER_REDIS_URL", "redis://127.0.0.1:6379/0"))[0]
 
 
@@ -29,7 +29,7 @@ def _broker() -> str:
 
 @lru_cache(maxsize=8)  # asked for each job
 def kombu_url(url: str) -> str:
-    """kombu's spelling of a Redis, where it has one of its own: of a unix socket, and of sentinels."""
+    """Return a Redis URL in kombu's form, which differs for Unix sockets and sentinels."""
     if not url.startswith(SCHEMES):
         return url
     url = address.standard(url)
@@ -46,7 +46,7 @@ def kombu_url(url: str) -> str:
 
 
 def broker_url() -> str:
-    """Celery's broker: the state's Redis unless another was named."""
+    """Return the URL of Celery's broker: the state's Redis unless another one is set."""
     return kombu_url(_broker())
 
 
@@ -59,7 +59,7 @@ def _watched() -> address.Watched | address.Clustered | None:
 
 
 def transport_options() -> dict[str, Any]:
-    """What kombu is to know of the broker beside its URL."""
+    """Return kombu's options for the broker."""
     watched = _watched()
     if watched is None:
         return {}
@@ -70,7 +70,7 @@ def transport_options() -> dict[str, Any]:
 
 
 def transport_security() -> dict[str, Any] | None:
-    """What TLS needs, where the URL that kombu gets does not say it."""
+    """Return the TLS options that kombu's form of the URL does not contain."""
     watched = _watched()
     if watched is None or not watched.options:
         return None
@@ -83,13 +83,13 @@ def own_broker() -> bool:
 
 
 def pools() -> tuple[str, ...]:
-    """Tasks of which pools this worker serves: all, unless another beside it serves the others."""
+    """Return the pools whose tasks this worker serves: all, unless a sibling worker serves the others."""
     one = os.environ.get("RUNNER_SERVES")
     return (one,) if one else POOLS
 
 
 def in_slot(name: str) -> str:
-    """How a queue, or an exchange, of that name is called with our store: in a Redis Cluster its key has our slot."""
+    """Return the name of a queue or an exchange on our store: in a Redis Cluster its key is in our slot."""
     cluster = address.clustered(address.standard(state_url()))
     return name if cluster is None else queue_in(home(cluster.tag), name)
 
@@ -100,7 +100,9 @@ def _queue(name: str) -> Any:
 
 
 def settings() -> dict[str, Any]:
-    """The app's, as the environment has them when they are first needed: the parent of workers sets it as it forks."""
+    """Return the app's settings, read from the environment when they are first needed: the parent sets it when it
+    forks.
+    """
     queue = in_slot(os.environ.get("RUNNER_QUEUE", DEFAULT_QUEUE))
     return {
         "broker_url": broker_url(),

@@ -23,7 +23,7 @@ NO_SUCH_QUEUE = "404"  #: AMQP's, and what kombu makes of it elsewhere
 
 
 class CeleryBroker:
-    """The `runner.engine.ports.Broker` of a Celery app. For one thread: it keeps a connection."""
+    """The `runner.engine.ports.Broker` of a Celery app. It keeps a connection, so it is for one thread."""
 
     def __init__(self, app: Celery = the_app) -> None:
         self._app = app
@@ -31,7 +31,7 @@ class CeleryBroker:
         self._silent_until = 0.0
 
     def send(self, job: Job, queue: str) -> None:
-        """Hand a job on, as a message of ids."""
+        """Send a job as a message of ids."""
         ids = job.run_id, job.branch, job.task, job.attempt
         self._app.send_task(
             JOB,
@@ -66,8 +66,9 @@ class CeleryBroker:
 
 
 def check(url: str) -> None:
-    """Raise `StoreUnreachable`, with the address tried, unless a broker answers and lets us in; `UsageError` for a URL
-    that names none."""
+    """Raise `StoreUnreachable`, with the address tried, unless a broker answers and accepts us; `UsageError` for an
+    invalid URL.
+    """
     if url.startswith(REDIS_SCHEMES):
         with waiting(url) as client:
             reach(client, f"the broker at {redact_url(url)}", url, "--broker-url")

@@ -29,19 +29,19 @@ FILES_SHARED, THREADS_SHARED = 8, 4  #: what one of those that share a process t
 
 
 def processes() -> int:
-    """Tasks that have a process each: one for each core."""
+    """The number of tasks with a process each: one for each core."""
     return os.cpu_count() or 2
 
 
 def threads(memory: int | None = None) -> int:
-    """Tasks that mostly wait: as many as the memory holds, in bytes, which is this machine's if it is not given."""
+    """The number of tasks that mostly wait: as many as fit into the memory, in bytes (default: this machine's)."""
     return max(LEAST, min(THREADS, (machine_memory() if memory is None else memory) // EACH))
 
 
 def waiting_processes(memory: int | None = None, files: int | None = None, threads: int | None = None) -> int:
-    """Tasks that have a process each that ends with them, while they wait for a model: such a one uses no core.
+    """The number of tasks that have a disposable process each and wait for a model, without using a core.
 
-    As the memory allows, in bytes, the files that may be open, and the threads that the user may have.
+    Limited by memory (in bytes), open files, and the user's threads.
     """
     by_memory = int((machine_memory() if memory is None else memory) * OF_MEMORY) // EACH_WAITING
     by_files = ((_files() if files is None else files) - PLAIN - FILES) // FILES_EACH
@@ -50,8 +50,7 @@ def waiting_processes(memory: int | None = None, files: int | None = None, threa
 
 
 def shared() -> int:
-    """How many tasks this worker has at a time, at most, in processes that they share (see
-    `runner.tasks.shared_process`)."""
+    """The maximum number of this worker's tasks in shared processes (see `runner.tasks.shared_process`)."""
     return int(os.environ.get(SHARED, "0"))
 
 
@@ -62,8 +61,7 @@ def has_room_for_shared(waiting: int) -> bool:
 
 
 def _shared_tasks(concurrency: int | None, most: int) -> int:
-    """As many as the memory holds, and the system allows files and threads; where it was said how many tasks there may
-    be, what is left of those."""
+    """As many as memory, open files and threads allow; with an explicit concurrency, the remainder of it."""
     if said := os.environ.get(SHARED):
         if not said.isdigit():
             raise UsageError(f"{SHARED} must be a number of tasks, got {said!r}")
@@ -74,26 +72,26 @@ def _shared_tasks(concurrency: int | None, most: int) -> int:
 
 
 def needs_files() -> bool:
-    """Whether the processes of a pool may have more files open than a process has by default."""
+    """Whether the processes of a pool may need more open files than the default limit."""
     return max(places() * FILES_EACH, shared() * FILES_SHARED) > PLAIN - FILES
 
 
 def places() -> int:
-    """How many tasks this worker has at a time, at most."""
+    """The maximum number of concurrent tasks of this worker."""
     return max(int(os.environ.get(name, "0")) for name in ("RUNNER_CONCURRENCY", MOST)) or 2
 
 
 def has_room(waiting: int) -> bool:
-    """Whether there is memory now for another process, and for the answers of so many that wait.
+    """Whether there is memory now for another process, and for the answers of so many waiting tasks.
 
-    Others may use what this machine has.
+    Other programs may use the machine's memory as well.
     """
     left = _available()
     return left is None or left > 2 * EACH_WAITING + waiting * ANSWERED
 
 
 def machine_memory() -> int:
-    """The bytes of memory that this machine, or this container, has."""
+    """The memory of this machine, or this container, in bytes."""
     found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         if (said := _number(limit)) is not None:
@@ -102,7 +100,7 @@ def machine_memory() -> int:
 
 
 def _available() -> int | None:
-    """The bytes of memory that are free, or can be made so; None where the system does not say."""
+    """The available memory in bytes; None if the system does not say."""
     found: int | None = None
     with contextlib.suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()
@@ -117,13 +115,13 @@ def _available() -> int | None:
 
 
 def open_files() -> int:
-    """How many files a process may have open, once it has raised its own limit."""
+    """The maximum number of open files of a process that has raised its own limit."""
     most = _files()
     return AGENTS + FILES if most == sys.maxsize else most
 
 
 def raise_files() -> None:
-    """Let this process have as many files open as the system allows."""
+    """Raise this process's limit of open files to the maximum."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
@@ -150,14 +148,14 @@ def _number(file: str) -> int | None:
 
 
 def agents(memory: int | None = None, files: int | None = None) -> int:
-    """Tasks that mostly wait, where they share a thread: as the memory allows, and the files that may be open."""
+    """The number of tasks that mostly wait in a shared thread: limited by memory and open files."""
     by_memory = (machine_memory() if memory is None else memory) // EACH_AGENT
     by_files = (open_files() if files is None else files) - FILES
     return max(LEAST, min(AGENTS, by_memory, by_files))
 
 
 def described() -> str:
-    """What ``runner worker`` takes at once here, in a line."""
+    """Describe the concurrency of ``runner worker`` on this machine in one line."""
     separate, together = parts("auto", None)
     each, waiting = separate["RUNNER_CONCURRENCY"], together["RUNNER_CONCURRENCY"]
     return (
@@ -168,7 +166,7 @@ def described() -> str:
 
 
 def waiting_pool() -> str:
-    """The pool of tasks that mostly wait: they share a thread, unless it was said otherwise or cannot be."""
+    """The pool for tasks that mostly wait: a shared thread, unless configured otherwise or impossible."""
     said = os.environ.get("RUNNER_WAITING_POOL") or "shared"
     if said not in ("shared", "threads"):
         raise UsageError(f"RUNNER_WAITING_POOL must be shared or threads, got {said!r}")
@@ -176,11 +174,11 @@ def waiting_pool() -> str:
 
 
 def parts(pool: str, concurrency: int | None, servers: int = 1) -> list[dict[str, str]]:
-    """The workers that serve together for ``runner worker``, by what differs in their environments.
+    """The workers that together serve ``runner worker``, by the differences of their environments.
 
-    "auto" is one for tasks that mostly wait, and one of processes for all others: what begins processes
-    has then no tasks in threads, and each pool takes jobs as it has room. Where ``servers`` are served side by side,
-    each gets its share, and the means to do one task at least.
+    "auto" is one for tasks that mostly wait, and one with processes for all others: so a process that forks has no task
+    threads, and each pool takes jobs as it has room. With several ``servers``, each gets its share, and at least one
+    task.
     """
 
     def share(tasks: int) -> str:

@@ -1,7 +1,7 @@
 """Coroutines of an event loop that many tasks share: blocking code in one does not block the others.
 
-What is beneath a vendor's asynchronous client may wait for the store: the journal, an event, a lock. So each step of a
-coroutine is done in a greenlet. If that waits, the coroutine's asyncio task does, and the loop continues others.
+Code beneath a vendor's asynchronous client may wait for the store: the journal, an event, a lock. So each step of a
+coroutine runs in a greenlet. If that waits, the coroutine's asyncio task waits, and the loop runs others.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ STEPS_KEPT = 16  #: greenlets that are kept for steps to come: as many as often 
 
 
 class Coroutines:
-    """Those of one loop. ``steps`` are greenlets that none of them needs just now."""
+    """The coroutines of one loop. ``steps`` are idle greenlets."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop, self.steps = loop, list[Step]()
 
     def new_task(self, loop: asyncio.AbstractEventLoop, wanted: Awaited[T], **options: Any) -> "asyncio.Task[T]":
-        """The asyncio task of a coroutine: what `asyncio.loop.set_task_factory` asks for."""
+        """Return the asyncio task of a coroutine, as `asyncio.loop.set_task_factory` needs it."""
         task = asyncio.Task(self._stepwise(wanted), loop=loop, **options)
         context = options.get("context")
         if (begun := begun_by_run.get() if context is None else context.get(begun_by_run)) is not None:
@@ -44,7 +44,7 @@ class Coroutines:
 
     @coroutine
     def _steps(self, wanted: Awaited[Any], around: "asyncio.Task[Any]") -> Generator[Any, Any, Any]:
-        """Do its steps. A cancellation that comes while one waits is raised where the coroutine awaits."""
+        """Run its steps. A cancellation that arrives while a step waits is raised where the coroutine awaits."""
         do: Callable[[], Any] = partial(wanted.send, None)
         while True:
             cancelled: asyncio.CancelledError | None = None
@@ -71,8 +71,9 @@ class Coroutines:
 
 
 class Step(SwitchingTask):
-    """The greenlet that one step is done in. It is there for one step of any coroutine after the other: one that waits
-    for a model needs none, and the stack of a greenlet takes as much memory as all else that waits."""
+    """The greenlet in which one step runs. It is reused for steps of any coroutine: one that waits for a model needs
+    none, and a greenlet's stack takes as much memory as everything else of a waiting task.
+    """
 
     def __init__(self, loop: Loop, kept: "list[Step]") -> None:
         super().__init__(loop, self._run, None)
@@ -85,19 +86,19 @@ class Step(SwitchingTask):
         self._over: asyncio.Future[None] | None = None
 
     def begin(self, do: Callable[[], Any], around: "asyncio.Task[Any]") -> "asyncio.Future[None] | None":
-        """Do a step of the coroutine of an asyncio task. Returns what to await, if it waits."""
+        """Run a step of an asyncio task's coroutine. Returns what to await, if it waits."""
         self.gr_context = getcurrent().gr_context  # the coroutine's own, not a copy: what it sets stays set
         self._do, self._around, self.is_over, self._over = do, around, False, None
         self._loop.switch(self)
         return None if self.is_over else self.renew()
 
     def renew(self) -> "asyncio.Future[None]":
-        """What to await until the step is over."""
+        """Return what to await until the step is over."""
         self._over = self._loop.loop.create_future()
         return self._over
 
     def end(self) -> Any:
-        """What the coroutine awaits after the step. Raises what that raised. From here on it is there for others."""
+        """Return what the coroutine awaits after the step, and free the greenlet. Raises what the step raised."""
         found, error = self._found, self._error
         self._do, self._around, self._found, self._error, self._over = bool, None, None, None, None
         self.gr_context = None

@@ -1,4 +1,4 @@
-"""Flower for this app. It shows names and ids only: messages carry no payload, and URLs are shown without passwords."""
+"""Flower for this app. It shows only names and ids: messages carry no payload, and URLs are shown without passwords."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ QUIET = ("tornado.access", "tornado.general", "flower.inspector")
 
 
 class _OneLine(logging.Formatter):
-    """A Redis that is away is told in one line and tried again: its traceback would tell nothing more."""
+    """Logs an unavailable Redis in one line, without a traceback, and retries."""
 
     def format(self, record: logging.LogRecord) -> str:
         away = app.connection_for_read().connection_errors
@@ -41,7 +41,9 @@ class _OneLine(logging.Formatter):
 
 
 class _Inspector(Inspector):
-    """What workers say of themselves, less the broker's password: kombu keeps a socket's whole URL as the host name."""
+    """The workers' reports without the broker's password: for a socket, kombu reports the whole URL as the host
+    name.
+    """
 
     def _on_update(self, workername: str, method: str, response: Any) -> None:
         if method == "stats":
@@ -51,7 +53,7 @@ class _Inspector(Inspector):
 
 
 def serve(store: Store, address: str, port: int, basic_auth: str | None) -> NoReturn:
-    """Run Flower until SIGTERM or SIGINT, which end this process. Raises `UsageError` where it cannot listen."""
+    """Run Flower until SIGTERM or SIGINT, which end this process. Raises `UsageError` if it cannot listen."""
     handler = logging.StreamHandler()
     handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
@@ -90,7 +92,7 @@ def _make(capp: Celery, address: str, port: int, basic_auth: str | None) -> Flow
 
 
 def _named(task: Any) -> Any:
-    """A job that was received before Flower came has no name there; its id tells run, branch, task and attempt."""
+    """The name of a job that was received before Flower started; its id has run, branch, task and attempt."""
     task.name = task.name or task.uuid
     return task
 
@@ -100,9 +102,9 @@ def _netloc(address: str, port: int) -> str:
 
 
 class _Watch(threading.Thread):
-    """Says that a Flower watches: workers that start meanwhile send events from their first job on.
+    """Announces that Flower is running, so that workers that start later send events from their first job on.
 
-    Those that run are asked to now; Flower itself asks again every few seconds.
+    Running workers are asked now; Flower itself asks again every few seconds.
     """
 
     def __init__(self, store: Store) -> None:
@@ -111,7 +113,7 @@ class _Watch(threading.Thread):
         self._ended = threading.Event()
 
     def run(self) -> None:
-        """Until `end`."""
+        """Run until `end`."""
         pause = self._say()
         with contextlib.suppress(Exception):
             app.control.enable_events()

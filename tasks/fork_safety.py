@@ -1,8 +1,8 @@
 """Delays a fork while another thread holds a lock that the child would wait for forever.
 
-A fork has the locks of all threads and, of the threads, one. What Python and libc do not set right in a child: the
-lock of a module that is being imported, that of a log's file, what resolves names, and OpenSSL's. The heartbeat, the
-supervisor and the rounds use all of these beside Celery's thread, which forks.
+A forked child has the locks of all threads but only one of the threads. Python and libc do not reset these locks in a
+child: that of a module being imported, that of a log file, the resolver's, and OpenSSL's. The heartbeat, the supervisor
+and the periodic work use all of them concurrently with Celery's thread, which forks.
 """
 
 import logging
@@ -29,7 +29,7 @@ _forking = 0  #: the process whose forks wait
 
 
 def install() -> None:
-    """Have the forks of this process wait; not those of its children, which are the tasks' own."""
+    """Make forks of this process wait; not those of its children, which are the tasks' own."""
     global _forking
     if not _forking:
         os.register_at_fork(before=_wait)
@@ -45,7 +45,7 @@ def _wait() -> None:
 
 
 def any_within() -> bool:
-    """Whether another thread is within one of them now."""
+    """Whether another thread holds one of these locks now."""
     here = threading.get_ident()
     return any(_is_within(frame) for thread, frame in sys._current_frames().items() if thread != here)
 

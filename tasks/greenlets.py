@@ -1,8 +1,8 @@
 """Many tasks in one thread: each is a greenlet, and while it waits the thread's event loop runs the others.
 
-The engine runs in a greenlet as it does in a thread. It waits in few places, and each of them asks `waiting.here`: for
-a model's answer, which a coroutine of the loop gets; for a tool, which has a thread of its own; for a while. Code of a
-crew that may block is done in a thread, for which its task waits.
+The engine runs in a greenlet as it does in a thread. It waits in few places, each of which calls `waiting.here`: for a
+model's answer, which a coroutine of the loop gets; for a tool, which has a separate thread; for some time. Code of a
+crew that may block runs in a separate thread, for which its task waits.
 """
 
 import asyncio
@@ -34,13 +34,13 @@ begun_by_run: contextvars.ContextVar["set[asyncio.Task[Any]] | None"] = contextv
 
 
 class Places:
-    """So many threads that tasks may have at a time. Each is for who waits longest. All of this is for the loop."""
+    """A limited number of threads for tasks, first come, first served. All methods are for the loop."""
 
     def __init__(self, free: int) -> None:
         self._free, self.queue = free, deque["SwitchingAlarm"]()
 
     def take(self, task: "SwitchingTask") -> "SwitchingAlarm | None":
-        """Let a task have one; what to wait for where all are in use."""
+        """Take one for a task, or return what to wait for if all are in use."""
         if self._free:
             self._free -= 1
             return None
@@ -49,14 +49,14 @@ class Places:
         return alarm
 
     def leave(self, alarm: "SwitchingAlarm") -> bool:
-        """A task does not wait for one any more. Returns whether it still did."""
+        """A task no longer waits. Returns whether it still did."""
         with contextlib.suppress(ValueError):
             self.queue.remove(alarm)
             return True
         return False
 
     def give(self) -> None:
-        """One is free."""
+        """Free one."""
         if self.queue:
             self.queue.popleft().set_here()
         else:
@@ -64,9 +64,9 @@ class Places:
 
 
 class Loop(Protocol):
-    """The loop of such a thread, for the tasks there.
+    """The loop of such a thread, for its tasks.
 
-    ``hub`` is the greenlet that it is run in; ``flights`` are those that wait for what another task gets, by its key.
+    ``hub`` is the greenlet in which it runs; ``flights`` are the tasks that wait for work of another task, by key.
     """
 
     loop: asyncio.AbstractEventLoop
@@ -76,20 +76,20 @@ class Loop(Protocol):
     for_tools: Places
 
     def call(self, do: Callable[..., object], *arguments: Any) -> None:
-        """Have it called in the loop's thread. From any thread."""
+        """Call it in the loop's thread. From any thread."""
 
     def in_turn(self, turn: Callable[[], None]) -> None:
-        """Have one task continued, when it is its turn."""
+        """Continue one task when it is its turn."""
 
     def stop(self, do: Callable[[], object]) -> None:
-        """Break into one task: when those that were stopped before it have gone."""
+        """Interrupt one task, after those that were stopped before it."""
 
     def switch(self, task: greenlet, exception: type[BaseException] | None = None) -> None:
         """Continue a task until it waits."""
 
 
 class SwitchingTask(greenlet):
-    """One task: a `waiting.Waiter`. It is continued by the loop alone, in the loop's thread."""
+    """One task: a `waiting.Waiter`. Only the loop continues it, in the loop's thread."""
 
     __slots__ = ("_has_thread", "_loop", "_may", "_parked", "_waits", "blocking", "in_a_thread", "local")
 
@@ -106,7 +106,7 @@ class SwitchingTask(greenlet):
     # -- for the loop
 
     def resume(self, number: int) -> None:
-        """End this wait of it, unless it is over, when it is its turn."""
+        """End this wait of the task when it is its turn, unless the wait is over."""
         if self._parked == number:
             self._loop.in_turn(partial(self._resume, number))
 
@@ -115,14 +115,14 @@ class SwitchingTask(greenlet):
             self._loop.switch(self)
 
     def raise_in(self, exception: type[BaseException]) -> None:
-        """Have its wait end with an exception, unless that is for a thread: its code would continue there."""
+        """End the task's wait with an exception, unless it waits for a thread, whose code would continue."""
         if self._parked and not self.in_a_thread:
             self._loop.switch(self, exception)
 
     # -- for itself
 
     def park(self, number: int) -> None:
-        """Let others run, until this wait is ended."""
+        """Run other tasks until this wait is ended."""
         self._parked = number
         try:
             self._loop.hub.switch()
@@ -130,15 +130,17 @@ class SwitchingTask(greenlet):
             self._parked = 0
 
     def number(self) -> int:
-        """That of its next wait."""
+        """Return the number of its next wait."""
         return next(self._waits)
 
     def alarm(self) -> "SwitchingAlarm":
-        """Something to wait for."""
+        """Return a new alarm."""
         return SwitchingAlarm(self, self._loop)
 
     def awaited(self, wanted: Coroutine[Any, Any, T], context: contextvars.Context | None = None) -> T:
-        """What a coroutine gives, in a copy of the task's context. It has ended, whatever this raises."""
+        """Await a coroutine in a copy of the task's context, and return its result. It has ended, whatever this
+        raises.
+        """
         work = self._loop.loop.create_task(wanted, context=context or contextvars.copy_context())
         try:
             self._until_done(work)
@@ -153,7 +155,7 @@ class SwitchingTask(greenlet):
         return work.result()
 
     def run_coroutine(self, wanted: Coroutine[Any, Any, T]) -> T:
-        """The same as `asyncio.run` does it: what it began and left behind is cancelled."""
+        """The same, like `asyncio.run`: coroutines that it started and left behind are cancelled."""
         context, begun = contextvars.copy_context(), set["asyncio.Task[Any]"]()
         context.run(begun_by_run.set, begun)
         try:
@@ -171,7 +173,7 @@ class SwitchingTask(greenlet):
         alarm.wait(seconds)
 
     def in_thread(self, do: Callable[[], T]) -> T:
-        """What ``do`` gives, in a thread of its own with the task's context."""
+        """Call ``do`` in a separate thread with the task's context, and return its result."""
         context, done, outcome = contextvars.copy_context(), self.alarm(), SimpleNamespace(error=Interrupted("stopped"))
         thread = threading.Thread(target=self._blocking, args=(context, do, outcome, done), name="task", daemon=True)
         self.in_a_thread = True
@@ -209,7 +211,9 @@ class SwitchingTask(greenlet):
         done.set()
 
     def once(self, key: Hashable, do: Callable[[], T]) -> T | None:
-        """What ``do`` gives, in a thread; None where it was just done for another task, or failed for that."""
+        """Call ``do`` in a thread and return its result; None if another task has just done the same, or it failed
+        there.
+        """
         waiting_too = self._loop.flights.get(key)
         if waiting_too is not None:
             alarm = self.alarm()
@@ -226,7 +230,7 @@ class SwitchingTask(greenlet):
                 one.set()
 
     def take_thread(self) -> None:
-        """Wait until one may be begun for this task: there are only so many."""
+        """Wait until a thread may be started for this task; their number is limited."""
         self._has_thread = True
         try:
             self._take(self._loop.for_tasks)
@@ -235,13 +239,15 @@ class SwitchingTask(greenlet):
             raise
 
     def give_thread(self) -> None:
-        """Another task may have it."""
+        """Give the thread up."""
         if self._has_thread:
             self._has_thread = False
             self._loop.for_tasks.give()
 
     def tool_thread(self) -> Callable[[], None]:
-        """Wait until a thread may be begun for a use of a tool. Call what this returns when that ended, or is left."""
+        """Wait until a thread for a tool call may be started. Call the returned function when the call has ended or is
+        abandoned.
+        """
         self._take(self._loop.for_tools)
         place = [self._loop.for_tools.give]
 
@@ -262,17 +268,17 @@ class SwitchingTask(greenlet):
                 raise
 
     def section(self, may: Callable[[], bool]) -> "SwitchingSection":
-        """From here on others may break into the task, where ``may`` says so when it comes to it."""
+        """Start a section in which others may interrupt the task, whenever ``may`` returns true."""
         self._may = may
         return SwitchingSection(self, self._loop, may)
 
     def later(self, seconds: float, do: Callable[[], object]) -> asyncio.TimerHandle:
-        """Have it done later, on the loop."""
+        """Call ``do`` later, on the loop."""
         return self._loop.loop.call_later(seconds, do)
 
 
 class SwitchingAlarm:
-    """What one task waits for."""
+    """Something that one task waits for."""
 
     __slots__ = ("_loop", "_number", "_set", "_task")
 
@@ -282,7 +288,7 @@ class SwitchingAlarm:
         self._set = False
 
     def wait(self, seconds: float | None) -> bool:
-        """Until `set`, for so long at most. Returns False when the time is up."""
+        """Wait until `set`, for at most so many seconds. Returns False on timeout."""
         if self._set:
             self._set = False
             return True
@@ -298,7 +304,7 @@ class SwitchingAlarm:
                 timer.cancel()
 
     def set_here(self, *_: object) -> None:
-        """End the wait: called by the loop."""
+        """End the wait; called by the loop."""
         self._set = True
         self._task.resume(self._number)
 
@@ -308,13 +314,13 @@ class SwitchingAlarm:
 
 
 class SwitchingSection:
-    """A section of one task, into which others may break where it waits."""
+    """A section of one task that others may interrupt where it waits."""
 
     def __init__(self, task: SwitchingTask, loop: Loop, may: Callable[[], bool]) -> None:
         self._task, self._loop, self._may, self._over = task, loop, may, False
 
     def break_in(self, exception: type[BaseException]) -> bool:
-        """Raise it where the task waits now, if it does: else it looks itself, as it does before each step."""
+        """Raise it where the task waits now, if it does; otherwise the task checks before its next step."""
         if (blocking := self._task.blocking) is not None:
             return blocking.break_in(exception)
         self._loop.call(self._loop.stop, partial(self._raise, exception))
@@ -329,7 +335,7 @@ class SwitchingSection:
             self._loop.loop.call_later(AGAIN, self._raise, exception)  # it is about to begin, or has just ended
 
     def over(self) -> None:
-        """Nothing is raised any more."""
+        """End the section: nothing is raised in it any more."""
         self._over = True
 
 
@@ -342,6 +348,6 @@ _MISSING = object()
 
 
 def current() -> SwitchingTask | None:
-    """The task that calls this, if it is one of these."""
+    """Return the calling task, if it is one of these."""
     found = getcurrent()
     return found if isinstance(found, SwitchingTask) else None

@@ -43,7 +43,7 @@ HANG_GRACE = 10.0  #: after a task's timeout, before its process is killed
 
 
 class Heartbeat(threading.Thread):
-    """The lease of one worker, and the watch over its pool."""
+    """Renews the lease of one worker, and watches its pool."""
 
     def __init__(
         self,
@@ -102,18 +102,18 @@ class Heartbeat(threading.Thread):
     # -- from other threads, signal handlers and pool children
 
     def child_starts(self) -> None:
-        """In a pool child, before it takes its first job: be watched from now on."""
+        """In a pool child, before it takes its first job: register to be watched."""
         self._wake_up(CHILD)
 
     def drain(self, cause: signal.Signals) -> None:
-        """The worker was asked to end: hand everything back. Safe in a signal's handler, and in one inside of it."""
+        """The worker was asked to end: hand everything back. Safe in a signal handler, and in one nested in it."""
         if not self._draining:
             self._cause = cause
         self._draining = True
         self._wake_up(b"d")
 
     def leave(self) -> None:
-        """The worker ends: nothing of it is left in the store."""
+        """The worker ends: remove it from the store."""
         self._stopped.set()
         self._wake_up(b"s")
         self.join(5)
@@ -130,7 +130,7 @@ class Heartbeat(threading.Thread):
     # -- the thread
 
     def run(self) -> None:
-        """Beat, look, wait; for ever."""
+        """Beat, check, wait; forever."""
         while not self._stopped.is_set():
             try:
                 if self._draining:
@@ -195,7 +195,7 @@ class Heartbeat(threading.Thread):
         self._compare(answer.claims, performed)
 
     def _compare(self, claims: Iterable[HeldClaim], performed: Mapping[str, Performed]) -> None:
-        """What the store says that we hold, with what our processes are at."""
+        """Compare the claims in the store with what the processes perform."""
         dropped = {c for c in claims if not shared_memory.performs(performed.get(c.process), c.ref, c.token)}
         twice = self._dropped.again(dropped)
         if twice:  # a store that went back may list them; what it forgot is counted before anybody does it again
@@ -208,7 +208,7 @@ class Heartbeat(threading.Thread):
             self._tell(RECHECK)
 
     def _take(self, answer: Beat) -> None:
-        """Look back, if need be, before our processes are told: what they do again is counted by then."""
+        """Look back, if needed, before the processes are notified, so that lost work is counted before it is redone."""
         self._rewound |= answer.stood and answer.number <= self._number
         self._number = answer.number
         if self._rewound:
@@ -221,7 +221,7 @@ class Heartbeat(threading.Thread):
             self._tell(RECHECK)
 
     def _wait(self) -> None:
-        """Until the next beat, unless the connection closes, a child dies, or it is woken."""
+        """Wait for the next beat, a closed connection, the death of a child, or a wakeup."""
         end = time.monotonic() + self._settings.beat
         all_seen = 0.0  # a child says that it started perhaps before the pool has its pid
         while (left := end - time.monotonic()) > 0 and not self._stopped.is_set():
@@ -249,9 +249,9 @@ class Heartbeat(threading.Thread):
         return getattr(connection, "_sock", None)
 
     def _not_now(self, error: Exception) -> None:
-        """The store is away, or refuses: then it is asked again on the connection by which it knows that we live.
+        """The store is away, or refuses: retry on the connection by which the supervisor sees that this worker lives.
 
-        Where a new one may find another server, the old one stays open until the new one is known.
+        If a new connection may reach another server, the old one stays open until the new one is registered.
         """
         outage.begins(self, error)
         if not isinstance(error, NotNow):
@@ -292,7 +292,7 @@ class Heartbeat(threading.Thread):
             log.warning("pool child %d died; %d task(s) handed back", pid, len(refs))
 
     def _reap(self, *, reason: str, process: str = "", dead: bool = False, max_handovers: int = 0) -> list[str]:
-        """Hand back what its processes held, or one of them, with what these said last; the references."""
+        """Take back the claims of its processes, or of one. Returns the references."""
         return self._workers().reap(
             self._worker,
             process=process,
@@ -304,7 +304,7 @@ class Heartbeat(threading.Thread):
         )
 
     def _reap_childless(self, claims: Iterable[HeldClaim]) -> None:
-        """Claims of children that died before they could be watched."""
+        """Take back claims of children that died before they could be watched."""
         if self._stop_here is not None:
             return  # there are none
         alive = set(self._children())
@@ -312,7 +312,7 @@ class Heartbeat(threading.Thread):
             self._reap_process(process)
 
     def _kill_hung(self, claim: HeldClaim) -> None:
-        """A task that outlives its timeout by so much does not hear us: its process goes."""
+        """Kill the process of a task that has long outlived its timeout: it does not react to stops."""
         pid = _pid(claim)
         if pid not in self._children():
             return
@@ -325,9 +325,9 @@ class Heartbeat(threading.Thread):
             _kill(pid, signal.SIGKILL)
 
     def _kill_if_frozen(self, pid: int) -> None:
-        """A child that was stopped alone is no dead one, and this worker's lease stands: after a lease it goes too.
+        """Kill a child that has been stopped for a lease. It is not dead, and this worker's lease holds.
 
-        With a task or without: it would be given jobs, and do none.
+        With a task or without: it would get jobs, and perform none.
         """
         if processes.state(pid) != "T":
             self._frozen_since.pop(pid, None)
@@ -345,7 +345,7 @@ class Heartbeat(threading.Thread):
     # -- draining
 
     def _drain(self) -> None:
-        """Tell the tasks to stop. Those that have not when the drain timeout is long over are taken back."""
+        """Stop the tasks. Those that are still running long after the drain timeout are taken back."""
         if not self._drain_seen:
             self._drain_seen = True
             self._drain_end = time.monotonic() + self._settings.drain_timeout + 2
@@ -367,7 +367,7 @@ class Heartbeat(threading.Thread):
     # -- a consumer that stopped consuming
 
     def _watch_queue(self) -> None:
-        """Celery has been known to stop consuming after a lost connection; then only a restart helps."""
+        """Detect that Celery has stopped consuming, as after a lost connection: only a restart helps."""
         if self._queue is None or self._draining:
             return
         workers = self._workers()
@@ -380,7 +380,7 @@ class Heartbeat(threading.Thread):
 
 
 class Stall:
-    """Whether nothing was claimed for ``seconds`` although jobs were queued and slots were free all the time."""
+    """Whether nothing was claimed for ``seconds`` although jobs were queued and slots were free."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -388,7 +388,7 @@ class Stall:
         self._since = 0.0
 
     def stands(self, *, idle: bool, moved: int) -> bool:
-        """Take one look: is it idle though there is work, and how often has it moved? Once reported, start over."""
+        """Check once: is it idle although there is work, and how often has it moved? Starts over after a report."""
         now = time.monotonic()
         if not idle or moved != self._moved:
             self._moved, self._since = moved, now
@@ -400,13 +400,13 @@ class Stall:
 
 
 class Deadlines:
-    """When the claims of a worker have to be over: by its own clock, as the store's may be set."""
+    """The deadlines of a worker's claims, by its own clock."""
 
     def __init__(self) -> None:
         self._ends: dict[HeldClaim, float] = {}
 
     def passed(self, answer: Beat, more: float) -> list[HeldClaim]:
-        """The claims in this answer that are past their deadline by so many seconds ``more``."""
+        """Return the claims in this answer that are ``more`` seconds past their deadline."""
         now = time.monotonic()
         self._ends = {
             claim: self._ends.get(claim, now + (claim.deadline - answer.at) / 1000)
@@ -417,20 +417,20 @@ class Deadlines:
 
 
 class SeenTwice(Generic[T]):
-    """What stands at two looks in a row: an answer that was on its way at the first has arrived by the second."""
+    """Values seen in two consecutive checks: an answer in flight at the first has arrived by the second."""
 
     def __init__(self) -> None:
         self._before: set[T] = set()
 
     def again(self, found: set[T]) -> set[T]:
-        """Those of ``found`` that the last look had found; they start over."""
+        """Return those of ``found`` that the last check had found as well, and start over with them."""
         twice = found & self._before
         self._before = found - twice
         return twice
 
 
 def _pid(claim: HeldClaim) -> int:
-    """That of the process which holds it; 0 where claims do not say."""
+    """The pid of the process that holds a claim; 0 if claims do not say."""
     pid = claim.process.partition("-")[0]
     return int(pid) if pid.isdigit() else 0
 

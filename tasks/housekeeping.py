@@ -14,12 +14,12 @@ PERIOD = 60.0  #: seconds between two rounds
 
 
 class Housekeeping(PeriodicWork):
-    """Goes round in the main process of a worker, beside all else. While the store is away nothing of it is taken."""
+    """Runs in the main process of a worker. While the store is away, nothing is removed."""
 
     period = PERIOD
 
     def run_once(self, client: Client) -> None:
-        """What is left here of bundles and folders, then what is of runs that the store no longer has."""
+        """Remove leftover bundles and folders, then those of runs that the store no longer has."""
         unpacked.tidy(cache_dir() / "bundles", cache_limit())
         relative_paths.sweep(cache_dir())
         attempt_folders.sweep(cache_dir())
@@ -27,7 +27,7 @@ class Housekeeping(PeriodicWork):
 
 
 def tidy(client: Client, url: str) -> None:
-    """One round: files of dead workers that were handed back, and folders of runs that the store has no longer."""
+    """Remove files of dead workers whose tasks were taken back, and folders of runs that the store no longer has."""
     workers = Workers(client).registered()
     store = identity(url)
     shared_memory.sweep(store, {str(worker.fields.get("out", "")) for worker in workers if worker.about})

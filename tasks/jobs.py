@@ -49,8 +49,9 @@ OUT = ""  #: the file that says which calls of this worker are out
 
 
 class Process:
-    """What a process keeps between jobs: how its tasks are stopped, and an executor for each thread, or for each of
-    the tasks that share one."""
+    """The state of a process between jobs: how its tasks are stopped, and an executor for each thread, or for each task
+    that shares one.
+    """
 
     def __init__(self, *, on_main_thread: bool) -> None:
         self.worker = setting("RUNNER_WORKER_ID", "")
@@ -81,7 +82,7 @@ class Process:
         self._shared_code: CodeCache | None = None
 
     def _hold(self, claims: Sequence[Claim]) -> Sequence[bool]:
-        """On a connection of its own: it may come in the middle of anything. Most processes never ask."""
+        """On a separate connection, because it may come at any time. Most processes never need it."""
         with connect(state_url(), name=f"runner:{self.worker}:probe", timeout=2.0) as client:
             return store.hold(client, claims)
 
@@ -95,7 +96,7 @@ class Process:
         os.kill(os.getpid(), DRAINS[signal.SIGTERM])
 
     def name(self) -> str:
-        """What claims call this process: its pid; the thread as well, where tasks have one each."""
+        """The name of this process in claims: its pid; with the thread, if each task has one."""
         if self._on_main_thread:
             thread = shared_process.thread_number()
             return str(os.getpid()) if thread is None else f"{os.getpid()}-{thread}"
@@ -107,7 +108,9 @@ class Process:
         return self._local if waiter is None else waiter.local
 
     def do(self, job: Job) -> Decision | Refusal | None:
-        """Do one job; None if it broke off. Then the claim is given back: no task hangs on a living process."""
+        """Perform one job; None if it broke off. Then the claim is given back, so that no task is stuck with a living
+        process.
+        """
         try:
             kept = self._kept()
             executor: JobExecutor = getattr(kept, "executor", None) or self._executor()
@@ -148,11 +151,13 @@ class Process:
             job, _ = following
 
     def prepare(self) -> None:
-        """Have made what else the first job would make: to a task that is handed over, a tenth of a second is long."""
+        """Create what the first job would create: for a rescheduled task, a tenth of a second matters."""
         self._executor()
 
     def begin_slice(self, queue: str) -> None:
-        """A message came, from this queue: for the time slice its process takes by itself what waits there."""
+        """A message from this queue arrived: for its time slice, the process takes further jobs from the queue
+        itself.
+        """
         kept = self._kept()
         kept.slice = (queue if self._own_broker else "", time.monotonic() + self.settings.time_slice)
         self._may_take(kept, True)
@@ -163,10 +168,11 @@ class Process:
         kept.queue = queue if may and not retires and time.monotonic() < ends else ""
 
     def next(self, may_take: bool | None = None) -> tuple[Job, Message] | None:
-        """What this process continues with: what its last commit claimed, else the oldest message of its queue.
+        """Return the job with which this process continues: the one that its last commit claimed, else the queue's
+        oldest message.
 
-        ``may_take``: whether the commit after it may take what waits in that queue: within the time slice; None leaves
-        that as it is.
+        ``may_take``: whether the commit after it may take a job from that queue: within the time slice; None leaves it
+        as it is.
         """
         kept = self._kept()
         if may_take is not None:
@@ -179,7 +185,7 @@ class Process:
         return Job(*message.arguments.values()), message
 
     def _store(self) -> RedisStore:
-        """One for each thread: a line is for one caller at a time, unless it is there for many."""
+        """One for each thread: a connection is for one caller at a time, unless it is made for many."""
         found: RedisStore | None = getattr(self._local, "store", None)
         if found is None:
             shared = waiting.here() is not None
@@ -189,7 +195,7 @@ class Process:
         return found
 
     def _code(self) -> CodeCache | None:
-        """The code that tasks of one thread share."""
+        """The code cache that the tasks of one thread share."""
         if waiting.here() is not None and not hasattr(self._local, "code"):
             self._local.code = CodeCache(self._store(), cache_dir())
         return getattr(self._local, "code", None)
@@ -223,7 +229,7 @@ class Process:
         return found
 
     def _is_wanted(self) -> bool:
-        """Whether messages wait for a process; so it is taken to be where another broker has them."""
+        """Whether messages wait for a process; assumed if another broker has them."""
         queue = name_of(app.conf.task_default_queue)
         return not self._own_broker or self._store().workers.queue_length(queue, pools()) > 0
 
@@ -260,7 +266,7 @@ _lock = threading.Lock()
 
 
 def process(*, on_main_thread: bool = False) -> Process:
-    """This process's own; made at first use (in a threads pool) or when a pool child starts."""
+    """Return this process's state; created at first use (in a threads pool) or when a pool child starts."""
     global _process
     with _lock:
         if _process is None:
@@ -295,13 +301,13 @@ def _leave_to_newer(run: str) -> None:
 
 
 class JobTask(Task):
-    """A task of Celery's whose trace continues: each job has its own, with its own id, signals and events."""
+    """A Celery task whose trace continues: each job has a trace of its own, with its own id, signals and events."""
 
     _trace: Callable[..., Any] | None = None
 
     @property
     def __trace__(self) -> Callable[..., Any] | None:
-        """How Celery does one. Celery sets it, in each process."""
+        """Celery's trace function, which Celery sets in each process."""
         return self._trace
 
     @__trace__.setter
@@ -310,10 +316,10 @@ class JobTask(Task):
 
 
 def _trace_all(trace: Callable[..., Any], uuid: str, args: Any, kwargs: Any, request: dict[str, Any]) -> Any:
-    """Do the job of a message, then those that this process continues with. Returns what came of the last.
+    """Perform the job of a message, then those with which this process continues. Returns the result of the last.
 
-    For its time slice it takes what waits in the message's queue by itself: each trip of a message through the
-    main process costs more than a small job. After what did not succeed, which Celery reports, it takes nothing.
+    For its time slice the process takes messages from the queue itself, because each trip of a message through the main
+    process costs more than a small job. After a failure, which Celery reports, it takes none.
     """
     here = process()
     here.stops.has_message = True
@@ -335,7 +341,7 @@ def _trace_all(trace: Callable[..., Any], uuid: str, args: Any, kwargs: Any, req
 
 
 def _about(message: Message) -> dict[str, Any]:
-    """What Celery's request says of a job that differs from job to job."""
+    """The parts of Celery's request that differ from job to job."""
     shown = argument_text(**message.arguments)
     return {
         "id": message.id, "root_id": message.id, "shadow": message.name, "kwargs": message.arguments,
@@ -344,7 +350,7 @@ def _about(message: Message) -> dict[str, Any]:
 
 
 def _is_heard(request: Context) -> bool:
-    """Whether something receives what Celery reports of each job: its events, its signals or its log."""
+    """Whether anything receives Celery's reports of each job: its events, its signals or its log."""
     return bool(
         getattr(request, WATCHED, False)
         or task_prerun.receivers
@@ -355,10 +361,10 @@ def _is_heard(request: Context) -> bool:
 
 
 class StoppableRequest(JobRequest):
-    """A message whose job may be stopped by itself: ``revoke(terminate=True)``."""
+    """A message whose job can be stopped by itself: ``revoke(terminate=True)``."""
 
     def terminate(self, pool: BasePool, signal: Any = None) -> None:
-        """Have its task handed back, to continue elsewhere: by its process, if that does no other tasks."""
+        """Hand its task back, to continue elsewhere: by its process, if that performs no other tasks."""
         if type(pool).terminate_job is BasePool.terminate_job:
             process().stops.hand_back(self.id)
         else:
@@ -367,10 +373,10 @@ class StoppableRequest(JobRequest):
 
 @app.task(name=JOB, base=JobTask, ignore_result=True, Request=StoppableRequest, throws=(TaskFailed,))
 def job(run: str, branch: str, task: str, attempt: int) -> None:
-    """Do one task of one branch of one run. Gives nothing back: that would show in Flower.
+    """Perform one task of one branch of one run. Returns nothing, because Flower would show it.
 
-    Where nothing receives what Celery reports of each, those that its process continues with are done in the same trace
-    of Celery's, under its request, which says in turn which job it is: another trace costs 67 calls of Python.
+    If nothing receives Celery's reports of each job, the jobs with which this process continues share one of Celery's
+    traces and its request, which says which job it is: another trace costs 67 Python calls.
     """
     here, request = process(), job.request_stack.top
     first, are_shared = Job(run, branch, task, attempt), shared_process.table[:] != shared_process.EMPTY
@@ -386,7 +392,7 @@ def job(run: str, branch: str, task: str, attempt: int) -> None:
 
 
 def _report(outcome: Decision | Refusal | None, run: str) -> None:
-    """Have Celery report what did not succeed."""
+    """Report a failure to Celery."""
     match outcome:
         case Refusal("newer"):
             _leave_to_newer(run)

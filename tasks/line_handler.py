@@ -6,10 +6,10 @@ from typing import Any
 
 
 class LineHandler(logging.StreamHandler[Any]):
-    """Writes each record to a stream as `logging.StreamHandler` does: in one call of Python, where that takes nine.
+    """Writes each record to a stream as `logging.StreamHandler` does: in one Python call instead of nine.
 
     Args:
-        former: the handler in whose place it is put.
+        former: the handler that it replaces.
     """
 
     def __init__(self, former: "logging.StreamHandler[Any]") -> None:
@@ -18,7 +18,7 @@ class LineHandler(logging.StreamHandler[Any]):
         self.terminator = former.terminator
 
     def handle(self, record: logging.LogRecord) -> bool:
-        """Write it, unless a filter is against it."""
+        """Write the record, unless a filter rejects it."""
         if self.filters:
             passed: bool | logging.LogRecord = self.filter(record)
             if not passed:

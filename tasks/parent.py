@@ -115,11 +115,11 @@ class _Kept:
 
     @property
     def due(self) -> float:
-        """In how many seconds it is to be started; infinite while it runs."""
+        """Return the seconds until it is to be started; infinite while it runs."""
         return float("inf") if self._pid else self._due - time.monotonic()
 
     def start(self) -> None:
-        """Start it, if it does not run and its pause is over."""
+        """Start it, if it does not run and its delay is over."""
         if self.due > 0:
             return
         self._started, self._was_asked = time.monotonic(), False
@@ -139,12 +139,12 @@ class _Kept:
             self._was_asked = True
 
     def ask(self) -> None:
-        """Ask it to end, unless it was."""
+        """Ask it to end, once."""
         if not self._was_asked:
             self.send(signal.SIGTERM)
 
     def has_ended(self) -> bool:
-        """Whether it ran, and ended since the last look. Its exit code is in ``code``."""
+        """Whether it has ended since the last check. Its exit code is in ``code``."""
         ended, status = os.waitpid(self._pid, os.WNOHANG) if self._pid else (0, 0)
         if not ended:
             return False
@@ -156,7 +156,7 @@ class _Kept:
         return True
 
     def again(self, tries: int | None) -> bool:
-        """Have it started again after a pause; False if it died too often."""
+        """Schedule a restart after a delay; returns False if it died too often."""
         lived = time.monotonic() - self._started
         self._quick_deaths = 0 if lived > QUICK or self.code < 0 else self._quick_deaths + 1
         if tries is not None and self._quick_deaths >= tries:
@@ -178,7 +178,7 @@ class _Kept:
 
 
 def _import() -> None:
-    """Import what all workers do: they share the memory of it, and start at once."""
+    """Import what all workers need, so that they share its memory and start at once."""
     _leave_working_directory()
     from runner.crews import adapter  # noqa: F401 - for what it imports
     from runner.tasks import shared_thread, worker  # noqa: F401 - for what they import
@@ -190,7 +190,7 @@ def _import() -> None:
 
 
 def _leave_working_directory() -> None:
-    """Import nothing of what lies beside the command, or where it was given: as ``python -P``."""
+    """Remove the working directory from the import path, like ``python -P``."""
     named = os.environ.get("PYTHONPATH", "").split(os.pathsep)[0]
     implied = {"", str(Path.cwd()), str(Path(sys.argv[0]).resolve().parent)}
     if sys.path[0] in implied and sys.path[0] != named:
@@ -198,7 +198,7 @@ def _leave_working_directory() -> None:
 
 
 def _become(environment: Mapping[str, str], passed: Sequence[int], *, builder: bool) -> NoReturn:
-    """In a fork: be a worker, or one that builds its environment first. No way leads back."""
+    """In a fork: become a worker, or one that builds its environment first. Never returns."""
     try:
         end_with_parent()
         for signum in signal.valid_signals():
@@ -224,7 +224,9 @@ def _become(environment: Mapping[str, str], passed: Sequence[int], *, builder: b
 
 
 def _close_all_but(kept: set[int]) -> None:
-    """Let go of the parent's files: its locks are its own. Their numbers stay taken, as objects still have them."""
+    """Release the parent's files, since its locks are its own. Their numbers stay in use, because objects still refer
+    to them.
+    """
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in [int(one.name) for one in Path("/dev/fd").iterdir()]:
         if number not in kept:
@@ -233,14 +235,14 @@ def _close_all_but(kept: set[int]) -> None:
 
 
 def _requests(wanted: int) -> list[str]:
-    """What was asked for since the last look, each once."""
+    """Return the requests since the last call, each once."""
     with contextlib.suppress(BlockingIOError):
         return list(dict.fromkeys(os.read(wanted, 1 << 16).decode().splitlines()))
     return []
 
 
 def _in_environment(parts: Sequence[Mapping[str, str]], request: str) -> dict[str, str]:
-    """The settings of a worker in another environment, of the part that asked for it."""
+    """Return the settings of a worker in another environment, for the part that requested it."""
     asked = json.loads(request)
     part = parts[asked["part"]]
     own = {
@@ -253,7 +255,7 @@ def _in_environment(parts: Sequence[Mapping[str, str]], request: str) -> dict[st
 
 
 def _wait(workers: Sequence[_Kept], seconds: float, wanted: int | None = None) -> None:
-    """Until one of them ends or is to be started, or something is ``wanted``, for so long at most."""
+    """Wait until one of them ends or is to be started, or there is a request, for at most so many seconds."""
     left = min(seconds, *(max(one.due, 0) for one in workers))
     running = [one for one in workers if one.runs]
     if any(one.pidfd is None for one in running):
@@ -268,7 +270,7 @@ def _wait(workers: Sequence[_Kept], seconds: float, wanted: int | None = None) -
 
 
 def _end(workers: Sequence[_Kept], poll: float) -> None:
-    """Ask them to end, and wait; kill those that have not when the drain timeout is long over."""
+    """Ask them to end, and wait; kill those that still run long after the drain timeout."""
     end = time.monotonic() + WorkerSettings().drain_timeout + MARGIN
     for one in workers:
         one.ask()

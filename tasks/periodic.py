@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class PeriodicWork(threading.Thread, ABC):
-    """Makes a round now, and every ``period`` seconds or so, until the process ends. One that fails is not the last."""
+    """Runs now, and about every ``period`` seconds, until the process ends. A failure does not end it."""
 
     period: float
 
@@ -21,7 +21,7 @@ class PeriodicWork(threading.Thread, ABC):
         self._url = url
 
     def run(self) -> None:
-        """Until the process ends."""
+        """Run until the process ends."""
         while True:
             try:
                 with connect(self._url, name=f"runner:{self.name}", timeout=5.0) as client:
@@ -34,4 +34,4 @@ class PeriodicWork(threading.Thread, ABC):
 
     @abstractmethod
     def run_once(self, client: Client) -> None:
-        """One of them. While the store is away, its first question to it raises."""
+        """Run once. While the store is away, its first command raises."""

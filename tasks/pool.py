@@ -1,11 +1,10 @@
 """Celery's prefork pool, extended with children that can end after a job, or continue without a new message.
 
-A child that says so is given no other job, and is replaced as soon as it has ended. It says so before it reports that
-its job is done, and the pool writes to a child only between jobs: so no job is ever on its way to a child that goes.
+A child that retires gets no further job, and is replaced as soon as it has ended. It reports this before it reports
+that its job is done, and the pool writes to a child only between jobs: so no job is ever sent to a child that ends.
 
-Where its task waits for a model, it says that, too: the pool has then one process more, until that job is done, as far
-as memory goes. So there are as many processes as were asked for that use the machine's cores, and beside them those
-that wait.
+A child also reports when its task waits for a model: then the pool has one more process until that job is done, as far
+as memory allows. So as many processes as configured use the machine's cores, in addition to those that wait.
 """
 
 import contextlib
@@ -37,28 +36,28 @@ LAST_JOB, CONTINUES, WAITS = 31, 32, 33
 
 
 class Child(AsynWorker):
-    """What runs in a pool child."""
+    """The main loop of a pool child."""
 
     retired = False
 
     def on_loop_start(self, pid: int) -> None:
-        """It is up, and can be told by `retire`."""
+        """The child is up, and `retire` can reach it."""
         global _child
         super().on_loop_start(pid)
         _child = self
 
     def retire(self, adapter: str) -> None:
-        """The job that it does is its last."""
+        """Make the current job its last."""
         if not self.retired:
             self.retired = True
             self.outq.put((LAST_JOB, (self.inqW_fd, adapter)))
 
     def continues(self, *how: Any) -> None:
-        """It has done a job, and does another: see `request.continues`."""
+        """It has finished a job, and performs another: see `request.continues`."""
         self.outq.put((CONTINUES, how))
 
     def waits(self) -> None:
-        """The job that is its last waits for a model."""
+        """Its last job waits for a model."""
         if self.retired:
             self.outq.put((WAITS, (self.inqW_fd,)))
 
@@ -90,14 +89,14 @@ class Pool(AsynPool):
         super().__init__(*args, **kwargs)
 
     def Process(self, *args: Any, **kwargs: Any) -> Any:
-        """A child, which is about to be forked."""
+        """Create a child that is about to be forked."""
         process = super().Process(*args, **kwargs)
         if self._ctx.get_start_method() == "fork":  # else it is sent to an interpreter
             pass_over_loggers(process)
         return process
 
     def create_result_handler(self) -> Any:
-        """The one who hears what children tell."""
+        """Create the handler of the children's reports."""
         handler = super().create_result_handler()
         handler.state_handlers[LAST_JOB] = self._on_last_job
         handler.state_handlers[CONTINUES] = request.continues
@@ -112,7 +111,7 @@ class Pool(AsynPool):
     # -- those that wait
 
     def _on_wait(self, inq: int) -> None:
-        """Who continues with its run's next task tells it of each of them, and has its one more process already."""
+        """A child that continues with its run's next task reports each, and has its additional process already."""
         if inq in self._waiting or self._processes >= self._most or not capacity.has_room(len(self._waiting)):
             return
         if any(inq == one.inqW_fd for one in self._pool):
@@ -121,7 +120,7 @@ class Pool(AsynPool):
             _soon(self.maintain_pool)
 
     def on_job_ready(self, job: Any, i: Any, obj: Any, inq: int) -> None:
-        """Its place is not another's, but for that of the process that took it."""
+        """Free the slot of the process that took the job, and no other."""
         super().on_job_ready(job, i, obj, inq)
         if inq in self._waiting:
             _soon(self._ended, inq)  # when the place is free
@@ -140,7 +139,7 @@ class Pool(AsynPool):
         return joined
 
     def create_process_queues(self) -> Any:
-        """The pipes of a process that is to come."""
+        """Create the pipes of a new process."""
         queues = super().create_process_queues()
         for one in filter(None, queues):
             for end in (one._reader, one._writer):
@@ -156,20 +155,19 @@ class Pool(AsynPool):
     # -- those that end
 
     def _event_process_exit(self, hub: Any, proc: Any) -> None:
-        """Replace a child that died at once.
+        """Replace a dead child at once.
 
-        The pool learns of it when the child's files are closed, often a moment before the kernel is done with it. It
-        would find no child to replace, and look again after five seconds.
+        The pool learns of its death when its files are closed, often a moment before the kernel can report it. It would
+        then find no child to replace, and check again after five seconds.
         """
         await_end(proc.pid)
         super()._event_process_exit(hub, proc)
 
 
 def pass_over_loggers(process: Any) -> None:
-    """Have billiard not go through all loggers as a child begins, to give each of their handlers a new lock.
+    """Keep billiard from visiting all loggers when a child starts, to give each of their handlers a new lock.
 
-    Python itself gives them that with the fork. Libraries have hundreds of loggers, and a child copies the page of
-    memory on which one lies that it looks at.
+    Python itself does that at the fork. Libraries have hundreds of loggers, and each visit copies a page of memory.
     """
     manager, bootstrap, run = logging.root.manager, process._bootstrap, process.run
 
@@ -187,9 +185,10 @@ def pass_over_loggers(process: Any) -> None:
 
 
 def _reserve_shared_memory() -> None:
-    """Make the shared memory of the pool, of which each child takes a few bytes.
+    """Allocate the pool's shared memory, of which each child takes a few bytes.
 
-    It is a file that is unlinked at once, but billiard makes a folder for it, which a killed worker would leave.
+    It is a file that is unlinked at once, but billiard creates a folder for it, which a killed worker would leave
+    behind.
     """
     config = vars(multiprocessing.current_process())["_config"]
     if config.get("tempdir") is None:
@@ -204,7 +203,7 @@ _child: Child | None = None
 
 
 def install() -> None:
-    """Have Celery's prefork pool be ours."""
+    """Replace Celery's prefork pool by ours."""
     prefork.TaskPool.Pool = Pool
     # Its claims end with its main process: what a child did after that would not count. Where there is cffi, billiard's
     # own would have each child parse C for it: 80 ms, and memory of its own.
@@ -212,24 +211,24 @@ def install() -> None:
 
 
 def retire(adapter: str) -> None:
-    """In a pool child: end after the job that is being done, one of this adapter."""
+    """In a pool child: end after the current job, one of this adapter."""
     if _child is not None:
         _child.retire(adapter)
 
 
 def retires() -> bool:
-    """In a pool child: whether the job that it does is its last."""
+    """In a pool child: whether the current job is its last."""
     return _child is not None and _child.retired
 
 
 def waits() -> None:
-    """In a pool child that ends after its job: that waits for a model, and needs no core meanwhile."""
+    """In a pool child that ends after its job: report that the job waits for a model, and needs no core meanwhile."""
     if _child is not None:
         _child.waits()
 
 
 def _soon(do: Callable[..., object], *about: object) -> None:
-    """Have it done by the main process when it has read what its children told."""
+    """Call it in the main process after it has read the children's reports."""
     if (loop := get_event_loop()) is not None:
         loop.call_soon(do, *about)  # type: ignore[no-untyped-call]  # kombu is untyped there
 
@@ -241,9 +240,9 @@ def continues(received: str, runtime: float, id: str, name: str, kwargs: str) ->
 
 
 def _end() -> None:
-    """End this child now. What it reported is in its pipe, and the pool reads that before it looks for what was lost.
+    """End this child now. Its reports are in its pipe, which the pool reads before it looks for lost jobs.
 
-    A crew leaves threads behind, and what it wants done at the end of a process: they are not waited for.
+    A crew leaves threads and exit handlers behind, which are not waited for.
     """
     with contextlib.suppress(Exception):
         for handler in logging.getLogger().handlers:
@@ -254,7 +253,7 @@ def _end() -> None:
 
 
 def await_end(pid: int, within: float = 0.2) -> bool:
-    """Wait until a child has ended, and can be reaped. Not for long: one that closed its files may live on."""
+    """Wait briefly until a child has ended and can be reaped. One that only closed its files may live on."""
     end = time.monotonic() + within
     with contextlib.suppress(OSError, AttributeError):  # no such child; no such call (macOS before Python 3.13)
         while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:

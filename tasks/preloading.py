@@ -1,7 +1,7 @@
 """Imports the clients of models that the fleet uses before a task of this worker needs them.
 
-When a worker dies, another takes over all the agents that it had in flight. If that had done nothing of the kind so
-far, each of them would wait until the client of its model is imported.
+When a worker dies, another one takes over all its agents. If that has not imported the clients of their models, each of
+them would wait for the import.
 """
 
 import gc
@@ -20,7 +20,7 @@ KNOWN = 7 * 86400  #: seconds for which a client is known to be used
 
 
 class Preloading(PeriodicWork):
-    """Says which clients this process has imported, and imports those that others have."""
+    """Publishes which clients this process has imported, and imports those of other workers."""
 
     period = PERIOD
 
@@ -30,11 +30,11 @@ class Preloading(PeriodicWork):
         watch_imports()  # a task may begin while its thread imports a client
 
     def run_once(self, client: Client) -> None:
-        """Look what others have."""
+        """Read what other workers have imported."""
         self.look(Workers(client))
 
     def look(self, workers: Workers) -> None:
-        """Once. One that cannot be imported here is not tried again: who needs it is told why."""
+        """Check once. A client that cannot be imported is not tried again: the task that needs it gets the error."""
         here = set(preloading.imported())
         self._tried |= here
         for name in sorted(workers.clients(here, KNOWN) - self._tried):

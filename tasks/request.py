@@ -14,7 +14,9 @@ WATCHED = "watched"  #: in what Celery gives with a message: whether its events 
 
 
 class JobRequest(Request):
-    """A message, acknowledged only to another broker. Its process may continue with jobs that came without one."""
+    """A message, acknowledged only to a broker other than the store. Its process may continue with jobs that need no
+    message.
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -23,7 +25,7 @@ class JobRequest(Request):
         self._request_dict[WATCHED] = not groups or "task" in groups
 
     def continues(self, runtime: float, id: str, name: str, kwargs: str) -> None:
-        """The job that it was at has succeeded, and its process is at another."""
+        """Its job has succeeded, and its process performs another."""
         self.send_event("task-succeeded", result="None", runtime=runtime)
         self._current = id
         about = {"name": name, "args": "()", "kwargs": kwargs, "root_id": id, "parent_id": None}
@@ -31,18 +33,20 @@ class JobRequest(Request):
         self.send_event("task-started")
 
     def send_event(self, type: str, **fields: Any) -> None:
-        """Tell Flower of the job that its process is at."""
+        """Send Flower an event about the job that its process performs."""
         if self._eventer and self._eventer.enabled and self.task.send_events:
             self._eventer.send(type, uuid=self._current, **fields)
 
     def revoked(self) -> bool:
-        """Never: a job that a run waits for would be sent again, to be dropped again. ``runner cancel`` ends a run."""
+        """Always False: a dropped job that a run waits for would be redelivered, and dropped again. ``runner cancel``
+        ends a run.
+        """
         if self.id in state.revoked:
             log.warning("job %s was revoked, which does not end its run: use runner cancel", self.id)
         return False
 
     def acknowledge(self) -> None:
-        """Nothing to tell the state's own Redis."""
+        """Does nothing on the state's own Redis."""
         if own_broker():
             self.acknowledged = True
             # What would tell it is let go of: thousands of requests are kept at a time.
@@ -51,18 +55,18 @@ class JobRequest(Request):
             super().acknowledge()
 
     def on_failure(self, exc_info: Any, *args: Any, **options: Any) -> None:
-        """Flower is told where the crew's code raised, not where we did."""
+        """Report where the crew's code raised, not where this package did."""
         _tell_where(exc_info, exc_info.exception)
         super().on_failure(exc_info, *args, **options)
 
     def on_retry(self, exc_info: Any) -> None:
-        """The same of an attempt that is not the last one."""
+        """The same for an attempt that is not the last one."""
         _tell_where(exc_info, exc_info.exception.exc)
         super().on_retry(exc_info)
 
 
 class TaskFailed(Exception):
-    """Lets Flower show a failed task as failed: with its error in a line, and the files, lines and functions of it."""
+    """Makes Flower show a failed task as failed: with its error in one line, and files, lines and functions."""
 
     def __init__(self, reason: str, where: str) -> None:
         super().__init__(reason, where)
@@ -81,7 +85,7 @@ def _tell_where(exc_info: Any, error: Any) -> None:
 
 
 def continues(received: str, runtime: float, id: str, name: str, kwargs: str) -> None:
-    """In the main process: who does the job of this message has done it, and does another."""
+    """In the main process: the process of this message has finished its job, and performs another."""
     request = state.requests.get(received)
     if isinstance(request, JobRequest):
         request.continues(runtime, id, name, kwargs)

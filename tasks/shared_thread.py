@@ -14,14 +14,14 @@ ALLOCATED = 10_000  #: objects more than were freed, after which the youngest ar
 
 
 class TaskPool(BasePool):
-    """A pool of Celery's."""
+    """A Celery pool."""
 
     body_can_be_buffer = True
     signal_safe = False
 
     @property
     def num_processes(self) -> int:
-        """How many messages Celery may have taken: none, while tasks wait for a thread that would do what it takes."""
+        """The number of messages that Celery may take: none while tasks wait for a thread that would run them."""
         return self.limit if self.tasks.takes_more else 0
 
     def on_start(self) -> None:
@@ -33,11 +33,11 @@ class TaskPool(BasePool):
         self.tasks.start()
 
     def prepare(self) -> None:
-        """Have the thread prepared for its first task."""
+        """Prepare the thread for its first task."""
         self.tasks.begin(jobs.process().prepare)
 
     def on_stop(self) -> None:
-        """Wait until no task is there."""
+        """Wait until there are no tasks."""
         self.tasks.wait_until_idle()
 
     def on_apply(
@@ -49,13 +49,15 @@ class TaskPool(BasePool):
         accept_callback: Callable[..., Any] | None = None,
         **_: Any,
     ) -> None:
-        """Do a job."""
+        """Run a job."""
         self.tasks.begin(partial(apply_target, target, args, kwargs, callback, accept_callback))
 
 
 def _collect_seldom() -> None:
-    """An agent that waits keeps hundreds of objects, none of which is garbage. A collector that looks through them each
-    time that one more agent has begun takes a sixth of what taking over an agent costs, and holds up all of them."""
+    """Run the garbage collector rarely: a waiting agent keeps hundreds of objects, none of which is garbage. A
+    collector that visits them for each additional agent takes a sixth of the cost of taking an agent over, and delays
+    all of them.
+    """
     gc.collect()
     gc.freeze()  # what is imported stays
     gc.set_threshold(max(ALLOCATED, gc.get_threshold()[0]), *gc.get_threshold()[1:])

@@ -34,7 +34,7 @@ MARGIN = 5.0  #: seconds beyond the drain timeout that it gets for that
 
 
 class HeartbeatStep(bootsteps.StartStopStep):
-    """Starts with the pool, ends after it; outlives the broker's reconnects."""
+    """Starts with the pool and ends after it; survives the broker's reconnects."""
 
     requires = ("celery.worker.components:Pool",)
 
@@ -105,14 +105,14 @@ class SupervisorStep(bootsteps.StartStopStep):
         self.thread.start()
 
     def stop(self, parent: Any) -> None:  # noqa: ARG002 - Celery's own names
-        """Stop it; another worker's takes over."""
+        """Stop it; another worker's supervisor takes over."""
         if self.supervisor is not None and self.thread is not None:
             self.supervisor.stop()
             self.thread.join(5)
 
 
 def make_supervisor(name: str) -> Supervisor:
-    """A supervisor on this process's settings."""
+    """Create a supervisor with this process's settings."""
     url = celery_side.state_url()
     return Supervisor(lambda: connect(url, name=f"runner:{name}", single=True), name, WorkerSettings(), CeleryBroker())
 
@@ -120,7 +120,7 @@ def make_supervisor(name: str) -> Supervisor:
 @after_setup_logger.connect
 @after_setup_task_logger.connect
 def _mask_secrets(logger: logging.Logger, **_: Any) -> None:
-    """Have each handler mask secrets, and write a line in fewer calls: there are two lines for each task."""
+    """Make each handler redact what it writes, and write lines cheaply: there are two lines for each task."""
     for number, handler in enumerate(logger.handlers):
         usual: Any = handler.formatter
         if type(usual) is ColorFormatter and not usual.use_color:
@@ -132,7 +132,7 @@ def _mask_secrets(logger: logging.Logger, **_: Any) -> None:
 
 @after_setup_logger.connect
 def _leave_libraries_alone(logger: logging.Logger, loglevel: int, **_: Any) -> None:
-    """What is neither ours nor Celery's logs as where Python runs the file: some libraries log where programs print."""
+    """Loggers of other packages behave as when Python runs the file: some libraries log where programs print."""
     if logging.DEBUG < loglevel < logging.WARNING:
         logger.setLevel(logging.WARNING)
         for name in ("celery", "kombu", "runner"):
@@ -157,19 +157,19 @@ def _child_starts(**_: Any) -> None:
 
 
 def leave() -> None:
-    """The worker is down: nothing of it is left in the store."""
+    """The worker is down: remove it from the store."""
     if HeartbeatStep.heartbeat is not None:
         HeartbeatStep.heartbeat.leave()
 
 
 def _pool_pids(pool: Any) -> list[int]:
-    """The pool's children; none once it is being torn down."""
+    """The pids of the pool's children; none once it is being torn down."""
     inner = getattr(pool, "_pool", None)
     return [child.pid for child in list(getattr(inner, "_pool", None) or ()) if child.pid]
 
 
 def _processes(pool: Any) -> int:
-    """How many tasks the pool would have now if none of its processes was free."""
+    """The number of processes that the pool would have now if none were free."""
     return getattr(getattr(pool, "_pool", None), "_processes", 0)
 
 
@@ -183,7 +183,7 @@ def _stop_here(what: str) -> None:
 
 
 def _asked_by(got: signal.Signals) -> signal.Signals:
-    """The signal that our parent got, which passes each on as SIGTERM; else the one that came here."""
+    """The signal that our parent received, which it forwards as SIGTERM; else the one that this process received."""
     try:
         asked = os.read(int(setting("RUNNER_ASKED_FD", "")), 1)
     except (ValueError, OSError):
@@ -192,7 +192,7 @@ def _asked_by(got: signal.Signals) -> signal.Signals:
 
 
 def _free_slot(pid: int) -> None:
-    """Celery would count a dead child's job as running for seconds yet, and take no other in its place."""
+    """Free the slot of a dead child, whose job Celery would count as running for seconds."""
     # Not of the set of weak references itself: it may change meanwhile.
     for request in [found for ref in list(state.active_requests.data) if (found := ref()) is not None]:
         if request.worker_pid == pid:

@@ -1,8 +1,8 @@
 """Stops the tasks in flight in this process: drains, lost claims, revoked jobs and timeouts.
 
-In a pool child the task runs on the main thread, and a signal's handler raises in it, also out of a sleep or a socket.
-In a threads pool, and in a pool child whose tasks have a thread each, the exception is set in the task's thread and
-comes at its next bytecode. Such a child leaves a call of a model where it is: `runner.journal.blocking_calls`.
+In a pool child the task runs on the main thread, and a signal handler raises in it, also out of a sleep or a socket. In
+a threads pool, and in a pool child with a thread for each task, the exception is set in the task's thread and raised at
+its next bytecode. Such a child abandons a model call in flight: `runner.journal.blocking_calls`.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ STILL_JOINING = 0.2  #: seconds until one is that was stopped, and may wait for 
 
 
 class _InFlight:
-    """A task to which stops come while in this context. (A generator would cost too much.)"""
+    """Context in which stops reach a task. (A generator would cost too much.)"""
 
     __slots__ = ("_stops", "_timeout", "_timer", "began", "cancel_scope", "claim", "section", "waited")
 
@@ -71,7 +71,7 @@ class _InFlight:
         self._landed()  # the same
 
     def _landed(self) -> None:
-        """Whatever the next task in this thread is, no stop of this one reaches it."""
+        """No stop of this task reaches the next task in this thread."""
         self.section.over()
         self._stops.ended(self)
         if self._timer is not None:
@@ -80,7 +80,7 @@ class _InFlight:
 
 
 class TaskStops:
-    """The tasks in flight here, and the ways to stop them."""
+    """The tasks in flight in this process, and the ways to stop them."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class TaskStops:
 
     @property
     def leaving(self) -> bool:
-        """Whether this process was itself asked to end, and does once its task is handed back."""
+        """Whether this process was itself asked to end, and does so once its task is handed back."""
         return self._leaving
 
     @property
@@ -113,16 +113,16 @@ class TaskStops:
         return self._draining
 
     def ready(self) -> None:
-        """From here on, a signal that ends the process hands back first."""
+        """From here on, a signal that ends the process first hands tasks back."""
         if self._on_main_thread and _is_main(threading.get_ident()):  # billiard sets its own after the child's start
             signal.signal(signal.SIGTERM, self._terminated)
 
     def watching(self, cancel_scope: CancelScope, claim: Claim, timeout: float | None) -> _InFlight:
-        """Stops reach this task while in the context."""
+        """In this context, stops reach this task."""
         return _InFlight(self, cancel_scope, claim, timeout)
 
     def begun(self, task: _InFlight, timeout: float | None) -> waiting.Timer | None:
-        """From here on stops reach it. Returns what tells it that its time is up."""
+        """From here on stops reach the task. Returns the function to call when its time is up."""
         self._flying[task.section] = task
         if self._draining:
             task.cancel_scope.ask(Interrupted("the worker is draining"))
@@ -133,11 +133,11 @@ class TaskStops:
         return (_later if waiter is None else waiter.later)(timeout, partial(self._time_out, task, timeout))
 
     def ended(self, task: _InFlight) -> None:
-        """No stop reaches it any more."""
+        """No stop reaches the task any more."""
         self._flying.pop(task.section, None)
 
     def drain(self, cause: str = "SIGTERM") -> None:
-        """Take no more tasks; stop those between steps now, others as their call ends or after the drain timeout."""
+        """Take no more tasks; stop those between steps now, others when their call ends or after the drain timeout."""
         first, self._draining = not self._draining, True
         if first:
             self.mark(cause)
@@ -148,7 +148,7 @@ class TaskStops:
         self._break_in()
 
     def hand_back(self, message: str) -> None:
-        """Stop the task of the job that came with this message, if it is in flight: as a drain stops all of them."""
+        """Stop the task of the job that came with this message, if it is in flight, as a drain stops all of them."""
         for task in list(self._flying.values()):
             if task.claim.job.message_id == message:
                 task.cancel_scope.ask(stop := Interrupted("its job was revoked"))
@@ -162,7 +162,9 @@ class TaskStops:
             self._poke()
 
     def mark(self, cause: str) -> None:
-        """A signal came: the runs in flight that asked for it get a checkpoint before anything else happens."""
+        """A signal arrived: write a checkpoint for each run in flight that asked for it, before anything else
+        happens.
+        """
         asked = [task.claim for task in list(self._flying.values()) if task.claim.scope.triggers & {cause, "*"}]
         if asked:
             with contextlib.suppress(Exception):  # best effort as to the runs: Redis is away
@@ -178,14 +180,14 @@ class TaskStops:
         self._break_in()
 
     def install(self) -> None:
-        """Let signals drain and recheck (a pool child's main thread)."""
+        """Make signals drain and recheck (in a pool child's main thread)."""
         for cause, signum in DRAINS.items():
             signal.signal(signum, lambda *_, name=cause.name: self.drain(name))
         signal.signal(RECHECK, lambda *_: self.recheck())
         self.install_pauses()
 
     def install_pauses(self) -> None:
-        """Let Ctrl-Z, and what ends it, be seen (a process's main thread). It stops all the same."""
+        """Handle Ctrl-Z and its end (in a process's main thread). The process stops all the same."""
         signal.signal(signal.SIGTSTP, self._paused)
         signal.signal(signal.SIGCONT, lambda *_: self._goes_on())
 
@@ -199,7 +201,7 @@ class TaskStops:
         self.mark("SIGCONT")
 
     def _terminated(self, _signum: int, _frame: FrameType | None) -> None:
-        """This process was asked to end, perhaps with its whole group: hand the task back, then go."""
+        """This process was asked to end, perhaps with its whole group: hand the task back, then exit."""
         self._leaving = True
         if self._flying:
             self.drain()
@@ -224,14 +226,14 @@ class TaskStops:
         self._poke()
 
     def _poke(self) -> None:
-        """From another thread: let the task's own thread look."""
+        """From another thread: make the task's own thread check."""
         if self._on_main_thread:
             os.kill(os.getpid(), RECHECK)
         else:
             self._break_in()
 
     def _break_in(self) -> None:
-        """Raise the stop in each task that may be broken into; the others meet it at their next step."""
+        """Raise the stop in each task that may be interrupted; the others check at their next step."""
         again, here = False, None
         for task in list(self._flying.values()):
             stop = task.cancel_scope.stopping
@@ -255,7 +257,7 @@ class TaskStops:
         return cancel_scope.interruptible(force=self._force or not getattr(cancel_scope.stopping, "deferrable", False))
 
     def _leave_behind(self, task: _InFlight) -> None:
-        """A stopped task that waits for its threads is stopped again, out of that: they may be in a call for long."""
+        """Interrupt a stopped task that waits for its threads, since they may be in a long call."""
         if self._flying.get(task.section) is task and isinstance(task.section, InterruptibleSection):
             if is_joining(task.section.thread):
                 self._poke()

@@ -1,7 +1,6 @@
-"""The supervisor: takes tasks back from dead workers and sends lost messages again. Every worker carries one; one
-leads.
+"""The supervisor: takes tasks back from dead workers and redelivers lost messages. Every worker carries one; one leads.
 
-Two leaders do no harm: each thing done here is one script that looks again before it acts.
+Two leaders do no harm: each action is one script that checks again before it acts.
 """
 
 import contextlib
@@ -34,12 +33,12 @@ FOLLOW = 0.025  #: times the number of workers: between two looks of one followe
 
 @dataclass
 class IntervalSchedule:
-    """What is due, by name; each at its own pace."""
+    """Actions by name, each with its own interval."""
 
     last: dict[str, float] = field(default_factory=dict)
 
     def due(self, name: str, every: float) -> bool:
-        """Whether ``every`` seconds have gone since this was last due."""
+        """Whether ``every`` seconds have passed since this was last due."""
         now = time.monotonic()
         if now - self.last.get(name, -1e9) < every:
             return False
@@ -48,7 +47,9 @@ class IntervalSchedule:
 
 
 class Supervisor:
-    """The loop. The ``broker`` carries the jobs that this Redis does not deliver itself; without one they stay here."""
+    """The supervisor's loop. The ``broker`` carries the jobs that this Redis does not deliver itself; without one they
+    wait.
+    """
 
     def __init__(
         self,
@@ -85,7 +86,7 @@ class Supervisor:
         return self._leading
 
     def run(self) -> None:
-        """Until `stop`. Redis being away is waited out."""
+        """Run until `stop`. Outages of Redis are waited out."""
         self._due = time.monotonic()
         while not self._stopped:
             try:
@@ -111,14 +112,14 @@ class Supervisor:
                 self._workers.elect(self._me, "", 1)  # a millisecond more, and another leads
 
     def stop(self) -> None:
-        """End the loop soon. Safe in a signal's handler in the very thread of the loop, as `threading.Event` is not."""
+        """End the loop soon. Safe in a signal handler in the loop's own thread, unlike `threading.Event`."""
         self._stopped = True
         self._wake.put(None)
 
     def _arrive(self) -> None:
-        """Learn who we are on this server: connections are judged only on the server that saw them open.
+        """Read this connection's identity on the server: connections are judged only on the server that saw them open.
 
-        Nothing of it counts before all is known: the store may refuse any of these questions, which are asked again.
+        Nothing takes effect before all is known: the store may refuse any of these commands, which are then repeated.
         """
         workers = Workers(self._connect())
         server, client_id = workers.me()
@@ -132,9 +133,9 @@ class Supervisor:
     def _answered(self, pause: float = 0.0) -> None:
         """The store has answered, and is asked again in ``pause`` seconds.
 
-        Long after it should have: it, this process or its machine stood still, so that no heartbeat could arrive, or
-        its answer. As where the store was away, workers are given time. Only here is the clock read for it: a process
-        that stands still anywhere else finds out here.
+        If the answer is long overdue, the store, this process or its machine stood still, so that no heartbeat, or no
+        answer, could arrive. Then workers get time, as after an outage. The clock is read only here: a process that
+        stands still elsewhere finds out here.
         """
         now = time.monotonic()
         if now - self._due > self._settings.lease / 2:
@@ -156,7 +157,7 @@ class Supervisor:
         return 0.05
 
     def _is_gone(self, leader: str) -> bool:
-        """Whether the leader's connection on this very server is closed: its number never comes back."""
+        """Whether the leader's connection on this very server is closed: its number is never reused."""
         server, _, client_id = leader.rpartition("|")[2].partition(":")
         if server != self._server or not client_id:
             return False
@@ -190,9 +191,10 @@ class Supervisor:
         return self._pause
 
     def _reap_disconnected(self) -> None:
-        """A worker is dead when its sockets closed. Seen twice, so that one that reconnects has the time to say so.
+        """A worker is dead when its connections are closed. Checked twice, so that one that has reconnected has time to
+        register.
 
-        On this machine it is seen to live, however long it takes to connect again; else its lease decides.
+        A worker of this machine whose process lives is not dead, however long it takes to reconnect; its lease decides.
         """
         by_client = {
             int(worker.fields["client_id"]): worker
@@ -216,7 +218,7 @@ class Supervisor:
         self._missing = set(gone)
 
     def _reap_lapsed(self) -> None:
-        """A worker is dead, too, when its lease lapses: a machine that vanished or froze closes no socket."""
+        """A worker is dead, too, when its lease has expired: a machine that vanished or froze closes no connection."""
         now = self._workers.now()
         self._answered()
         self._compare_clocks(now)
@@ -235,9 +237,9 @@ class Supervisor:
             self._reap(worker, f"no heartbeat for {lease:g} s", only_lapsed=True)
 
     def _compare_clocks(self, now: int) -> None:
-        """Where the store's clock was set forward, all leases seem to lapse, also of those who live.
+        """Give workers time if the store's clock was set forward, so that all leases seem to have expired.
 
-        So it is where this machine was suspended: its own clock stood still.
+        The same happens if this machine was suspended: its own clock stood still.
         """
         ahead = now / 1000 - time.monotonic()
         if (by := ahead - self._ahead) > self._settings.lease / 2:
@@ -263,7 +265,9 @@ class Supervisor:
         log.warning("worker %s is gone (%s): %d task(s) handed back", worker.id, reason, len(refs))
 
     def _redeliver_lost(self) -> None:
-        """Jobs missing from a queue that has others; looked at twice, so that one just being taken is left alone."""
+        """Redeliver jobs missing from a queue that is not empty; checked twice, so that one that is just being taken is
+        left alone.
+        """
         missing = lost_messages.missing(self._workers.client, self._workers.home)
         for job in missing & self._overtaken:
             log.warning("the message of %s was lost; sending it again", job.ref)
@@ -271,8 +275,9 @@ class Supervisor:
         self._overtaken = missing - self._overtaken
 
     def _empty_outbox(self) -> None:
-        """Also where the broker is this Redis: a run may have been submitted with another one named, and its outbox is
-        emptied to wherever there are workers."""
+        """Also if the broker is this Redis: a run may have been submitted with another one, and its outbox is emptied
+        to wherever there are workers.
+        """
         if self._broker is None:
             return
         for job in self._workers.outbox():
@@ -283,10 +288,12 @@ class Supervisor:
 
 
 def _marks(worker: WorkerInfo) -> str:
-    """The file in which a worker of this machine notes which calls of its tasks are out; "" for others."""
+    """The file in which a worker of this machine marks the sent calls of its tasks; "" for others."""
     return str(worker.fields.get("out", "")) if worker.fields.get("host") == socket.gethostname() else ""
 
 
 def _is_seen(worker: WorkerInfo) -> bool:
-    """Whether its main process is seen to live, here: not another with its number, nor its children alone."""
+    """Whether its main process is known to live on this machine: not another process with its pid, nor only its
+    children.
+    """
     return processes.runs(worker.fields.get("pid", "")) and file_locks.is_held(_marks(worker))

@@ -29,8 +29,9 @@ BROKEN = 75  #: exit code of a worker whose loop does not run any more
 
 
 class OneByOne:
-    """What is to be done in a loop: each when what those before it set off waits. The first of them is done at once if
-    this is ``eager``. All of this is for the loop."""
+    """Calls for a loop, each made when the work that the ones before it started waits. The first is made at once if
+    this is ``eager``. All methods are for the loop.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, eager: bool = False) -> None:
         self._loop, self._eager = loop, eager
@@ -38,7 +39,7 @@ class OneByOne:
         self._looks = False
 
     def add(self, do: Callable[[], object]) -> None:
-        """Have it done."""
+        """Add a call."""
         self._queue.append(do)
         if not self._looks:
             self._looks = True
@@ -69,9 +70,9 @@ class TaskLoop:
     """The thread that many tasks share, and its event loop.
 
     Args:
-        places: how many tasks it has at a time.
+        places: the maximum number of concurrent tasks.
         threads: how many of them may block in threads of their own.
-        tools: how many uses of tools have threads, beside those.
+        tools: how many tool calls have threads, in addition.
     """
 
     def __init__(self, places: int, threads: int, tools: int) -> None:
@@ -92,7 +93,7 @@ class TaskLoop:
         self._thread = threading.Thread(target=self._run, name="tasks", daemon=True)
 
     def start(self) -> None:
-        """Start the thread. All that waits in this process looks from now on whether it is a task here that does."""
+        """Start the thread. From now on, waiting code in this process checks whether it is a task here."""
         waiting.install(current, self)
         self._thread.start()
 
@@ -109,7 +110,9 @@ class TaskLoop:
             os._exit(BROKEN)
 
     def _run_until_stopped(self) -> bool:
-        """Run the loop. False where code on it asks to end the process: that ends the coroutine that does, no more."""
+        """Run the loop. Returns False if code on it asks to end the process, which only ends the coroutine that
+        does.
+        """
         try:
             self.loop.run_forever()
         except (SystemExit, KeyboardInterrupt):  # asyncio lets them through, when their coroutine has them as its error
@@ -117,12 +120,12 @@ class TaskLoop:
         return True
 
     def call(self, do: Callable[..., object], *arguments: Any) -> None:
-        """Have it called in the loop's thread."""
+        """Call it in the loop's thread."""
         with contextlib.suppress(RuntimeError):  # the process ends
             self.loop.call_soon_threadsafe(do, *arguments)
 
     def begin(self, do: Callable[[], object]) -> None:
-        """Do a task. From any thread but the loop's: it waits while others that are to begin wait for their turn."""
+        """Start a task. From any thread but the loop's: it waits while other tasks wait to start."""
         self._ahead.acquire()
         with self._counting:
             self._active += 1
@@ -130,12 +133,13 @@ class TaskLoop:
         self.call(self._to_begin.add, partial(self._begin, do))
 
     def stop(self, do: Callable[[], object]) -> None:
-        """Break into a task. Of a thousand that are stopped at a time, the first is handed back before the second is
-        told: if all of them were told first, that took a second, in which others might have continued it."""
+        """Interrupt a task. Of a thousand that are stopped at once, each is handed back before the next is notified:
+        notifying all of them first took a second, in which other workers could have continued them.
+        """
         self._to_stop.add(do)
 
     def in_turn(self, turn: Callable[[], None]) -> None:
-        """Continue one task for each look at what came: however many there are, no connection waits long."""
+        """Continue one task for each poll of the connections: however many there are, no connection waits long."""
         self._turns.append(turn)
         if len(self._turns) == 1:
             self.loop.call_soon(self._turn)
@@ -173,7 +177,7 @@ class TaskLoop:
         return len(self.for_tasks.queue) < AHEAD
 
     def switch(self, task: greenlet, exception: type[BaseException] | None = None) -> None:
-        """Continue a task until it waits; the log says if that was long: the others do not run meanwhile."""
+        """Continue a task until it waits; log if that took long, because the others do not run meanwhile."""
         began = time.monotonic()
         if exception is None:
             task.switch()
@@ -187,5 +191,5 @@ class TaskLoop:
         return threading.get_ident() == self._thread.ident
 
     def wait_until_idle(self) -> None:
-        """Until no task is there."""
+        """Wait until there are no tasks."""
         self._idle.wait()

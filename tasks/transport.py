@@ -1,7 +1,7 @@
 """Celery's consumer on a Redis that may be unavailable: it waits and continues, like the rest of this package.
 
-Celery's own way with a lost connection is to start over, seconds later; with a refusal (a BRPOP is a write) to end the
-worker, and with it the tasks in flight.
+Celery itself restarts the consumer seconds after a lost connection, and ends the worker after a refusal (a BRPOP is a
+write), and with it the tasks in flight.
 """
 
 import logging
@@ -34,7 +34,7 @@ LONGEST_PAUSE = 1.0  #: the same, where it has been away for long
 
 
 class Poller(redis.MultiChannelPoller):
-    """Asks for messages before the event loop waits, and reads those that came."""
+    """Requests messages before the event loop waits, and reads those that arrived."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # kombu is untyped there
@@ -56,7 +56,7 @@ class Poller(redis.MultiChannelPoller):
                 self._pause((channel, kind), error)
 
     def on_readable(self, fileno: int) -> None:
-        """Something came: a message, nothing for a second, or that none is available now."""
+        """Something arrived: a message, a timeout after a second, or an error that none is available now."""
         asked = self._fd_to_chan.get(fileno)
         try:
             super().on_readable(fileno)  # type: ignore[no-untyped-call]  # kombu is untyped there
@@ -83,17 +83,18 @@ class Poller(redis.MultiChannelPoller):
             self.loop.call_later(pause, int)
 
     def leave(self, connection: Any) -> None:
-        """Wait for a connection no longer: it is about to be closed.
+        """Stop waiting for a connection that is about to be closed.
 
-        A pool child that was forked meanwhile has it open, too, and the kernel would still report its end, by a
-        number that another connection has by then: kombu would read from that, and wait for an answer that is not due.
+        A pool child that was forked meanwhile has it open as well, so the kernel would still report events on it, under
+        a number that another connection may have by then: kombu would read from that, and wait for an answer that is
+        not due.
         """
         if connection._sock is not None and connection.pid == os.getpid():  # a child would have its parent leave it
             with suppress(KeyError):
                 self.poller.unregister(connection._sock)
 
     def discard(self, channel: Any) -> None:
-        """It is closed: nothing is waited for."""
+        """The channel is closed: nothing is waited for."""
         super().discard(channel)  # type: ignore[no-untyped-call]  # kombu is untyped there
         for asked in [one for one in self._paused if one[0] is channel]:
             del self._paused[asked], self._backoffs[asked]
@@ -101,7 +102,7 @@ class Poller(redis.MultiChannelPoller):
 
 
 def _left_when_closed(kind: type[Any], poller: Poller) -> type[Any]:
-    """The same class of redis-py's connections, of which the poller leaves each before it is closed."""
+    """A class of redis-py's connections that the poller leaves before they are closed."""
 
     class Connection(kind):
         def disconnect(self, *args: Any, **kwargs: Any) -> None:
@@ -112,7 +113,7 @@ def _left_when_closed(kind: type[Any], poller: Poller) -> type[Any]:
 
 
 class _Noticing:
-    """Connections and commands whose refusals are noticed; and connections that are left when they are closed."""
+    """Connections and commands whose refusals are noticed, and connections that are left when they are closed."""
 
     def _get_client(self) -> Any:
         return NoticingClient
@@ -126,15 +127,15 @@ class _Noticing:
 
 
 class Channel(_Noticing, redis.Channel):
-    """Of a server."""
+    """The channel to one server."""
 
 
 class SentinelChannel(_Noticing, redis.SentinelChannel):
-    """Of whichever server is the master."""
+    """The channel to the current master behind Sentinel."""
 
 
 class ClusterChannel(_Noticing, redis.Channel):
-    """Of whichever master has the slot of a partition: all of kombu's own keys are in that."""
+    """The channel to the master that has a partition's slot, which all of kombu's own keys are in."""
 
     connection_class: Any = SlotConnection
     connection_class_ssl: Any = SecureSlotConnection
@@ -151,7 +152,7 @@ class ClusterChannel(_Noticing, redis.Channel):
 
 
 class Transport(redis.Transport):
-    """kombu's for Redis. A refusal that passes is one of the errors after which it may be used again."""
+    """kombu's transport for Redis. A transient refusal is one of the errors after which it may be used again."""
 
     Channel: Any = Channel
     connection_errors = (*redis.Transport.connection_errors, NotNow)
@@ -161,26 +162,26 @@ class Transport(redis.Transport):
         self.cycle: Any = Poller()
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
-        """Have the loop wait for it."""
+        """Make the loop wait for it."""
         self.cycle.loop = loop
         super().register_with_event_loop(connection, loop)  # type: ignore[no-untyped-call]  # kombu is untyped there
 
 
 class SentinelTransport(Transport):
-    """The same, where sentinels say which server it is."""
+    """The same behind Sentinel."""
 
     default_port: Any = address.SENTINEL_PORT
     Channel: Any = SentinelChannel
 
 
 class ClusterTransport(Transport):
-    """The same, where a cluster's nodes say which server it is."""
+    """The same for a Redis Cluster."""
 
     Channel: Any = ClusterChannel
 
 
 class Consumer(consumer.Consumer):
-    """Begins when its Redis serves it: it waits for that as everything else here does, and says so once."""
+    """Starts once its Redis serves it: it waits like everything else in this package, and logs that once."""
 
     def ensure_connected(self, conn: Any) -> Any:
         """Connect, however long that takes, or end with the worker."""
@@ -197,7 +198,7 @@ class Consumer(consumer.Consumer):
         return conn
 
     def on_connection_error_before_connected(self, exc: Exception) -> None:
-        """What it asks first was refused; it asks again."""
+        """Its first command was refused; retry."""
         if not isinstance(exc, TRANSIENT_ERRORS):
             super().on_connection_error_before_connected(exc)
             return
@@ -205,12 +206,12 @@ class Consumer(consumer.Consumer):
         sleep(jittered(LONGEST_PAUSE))  # Celery would not pause
 
     def loop_args(self) -> Any:
-        """All is there."""
+        """The consumer is ready."""
         outage.ends(self)
         return super().loop_args()
 
 
 def install() -> None:
-    """Have Celery's worker use it."""
+    """Make Celery's worker use it."""
     for scheme, kind in (("redis", Transport), ("rediss", Transport), ("sentinel", SentinelTransport)):
         TRANSPORT_ALIASES[scheme] = f"{__name__}:{kind.__name__}"

@@ -74,7 +74,7 @@ def main() -> None:
 def _preload() -> None:
     """Import what crews need before processes are forked: `RUNNER_PRELOAD`, by the names of adapters.
 
-    If nothing is said, what most crews need: the rest is imported with the first that needs it.
+    Default: what most crews need; the rest is imported with the first crew that needs it.
     """
     log, said = logging.getLogger(__name__), set()
     chosen = os.environ.get("RUNNER_PRELOAD")

@@ -98,7 +98,7 @@ CLEAN = "clean"
 
 
 class RedactingFormatter(logging.Formatter):
-    """Formats as another formatter does, including tracebacks, and masks secrets."""
+    """Formats as another formatter does, including tracebacks, and redacts the text."""
 
     def __init__(self, formatter: logging.Formatter) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class RedactingFormatter(logging.Formatter):
 
 
 def redact_handlers(logger: logging.Logger) -> None:
-    """Make each current handler of a logger mask secrets."""
+    """Make each current handler of a logger redact what it writes."""
     for handler in logger.handlers:
         if not isinstance(handler.formatter, RedactingFormatter):
             handler.setFormatter(RedactingFormatter(handler.formatter or logging.Formatter()))

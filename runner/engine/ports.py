@@ -1,9 +1,10 @@
 """The engine's ports: the store of runs, a task held in it, the broker and the clock.
 
-A store has three sides: `Store` for what performs tasks, `Runs` for clients, `Workers` for who sees that jobs are done.
+A store has three sides: `Store` for workers that perform tasks, `Runs` for clients, `Workers` for leases and
+deliveries.
 
-The engine names none of them. Redis is one store (`runner.providers.redis.store`), Celery reaches the brokers
-(`runner.tasks.broker`), the system's is one clock; who starts the engine gives it what it needs.
+The engine names no implementation: Redis is one store (`runner.providers.redis.store`), Celery reaches the brokers
+(`runner.tasks.broker`), the system's is one clock. The code that starts the engine provides them.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -36,17 +37,17 @@ from runner.providers.records import (
 
 
 class ClaimedTask(Recorder, Protocol):
-    """One task under a claim. Every write shows the fencing token, and raises `ClaimLost` if the claim no longer holds.
+    """A task under a claim. Every write carries the fencing token, and raises `ClaimLost` if the claim no longer holds.
 
-    ``end_events`` are the sequences of the events that ended the task and, with it, its branch; 0 where it did not.
-    ``next`` is the claim that came with its commit, for the process that was to continue.
+    ``end_events`` are the sequence numbers of the events that ended the task and its branch, 0 if there is none.
+    ``next`` is the claim that came with its commit, for the same process.
     """
 
     end_events: tuple[int, int]
     next: Claim | None
 
     def note(self, kind: str, text: str) -> None:
-        """Put a line among the run's events."""
+        """Append a line to the run's events."""
 
     def append_event(
         self,
@@ -60,7 +61,9 @@ class ClaimedTask(Recorder, Protocol):
         ends: str = "",
         trigger: str = "",
     ) -> int:
-        """Put an event of the task's code among the run's, after those that were told. Returns its sequence."""
+        """Append an event of the task's code to the run's events, after those of `tell_event`. Returns its sequence
+        number.
+        """
 
     def tell_event(
         self,
@@ -73,8 +76,11 @@ class ClaimedTask(Recorder, Protocol):
         cause: int | ToldEvent = 0,
         ends: str = "",
     ) -> ToldEvent:
-        """The same of one whose sequence is not needed yet. It goes with the task's next write, or by itself
-        soon; the task does not end without it. Where the claim is lost, the next write says so."""
+        """Append an event whose sequence number is not needed yet.
+
+        It is sent with the task's next write, or soon by itself; the task does not end without it. If the claim is
+        lost, the next write raises that.
+        """
 
     def commit(
         self,
@@ -87,11 +93,12 @@ class ClaimedTask(Recorder, Protocol):
         process: str = "",
         queue: str = "",
     ) -> str:
-        """End the task with its output, a JSON object. Returns the branch's status after it.
+        """End the task with its output, a JSON object. Returns the branch's status afterwards.
 
-        Of the tasks that become ready, the first is claimed for this ``process`` of the claim's worker, in the same
-        step, and is ``next``; the others are sent. Without a process, or where that may not claim, all are sent. If
-        none becomes ready, the oldest job of this ``queue`` is claimed, if it is another run's of the same adapter.
+        Of the tasks that become ready, the first is claimed for this ``process`` of the claim's worker in the same
+        operation, and is ``next``; the others are sent. Without a process, or if it cannot be claimed, all are sent. If
+        none becomes ready, the oldest job of this ``queue`` is claimed, if it belongs to another run of the same
+        adapter.
         """
 
     def expand(
@@ -105,10 +112,12 @@ class ClaimedTask(Recorder, Protocol):
         process: str = "",
         queue: str = "",
     ) -> bool:
-        """End a task of a plan that grows. False if the shared texts are of another version: nothing was done."""
+        """End a task of a dynamic plan. Returns False if the shared texts have another version: then nothing was
+        done.
+        """
 
     def ask(self, step: str, question: str, *, replayed: Counters) -> None:
-        """Hand the task back until a person has answered; ``step`` of its journal is where the answer belongs."""
+        """Hand the task back until a person has answered; ``step`` is the answer's place in its journal."""
 
     def release(self, *, replayed: Counters) -> None:
         """Hand the task back, to run elsewhere at once."""
@@ -121,10 +130,9 @@ class ClaimedTask(Recorder, Protocol):
 
 
 class Store(Protocol):
-    """Where runs are kept, as a worker that does their tasks needs it. What it raises for an outage passes by waiting:
-    a store waits itself.
+    """The runs, as a worker that performs their tasks needs them. A store waits out its own outages.
 
-    ``id`` names the store in paths on this machine: without a password, the same for each process that uses it.
+    ``id`` names the store in paths on this machine: without a password, and the same for each process that uses it.
     """
 
     id: str
@@ -132,103 +140,106 @@ class Store(Protocol):
     def claim(
         self, job: Job, *, worker: str, process: str, unfit: Iterable[str], environments: str = ANY
     ) -> Claim | Refusal:
-        """Take the job's task if it is free; one of an ``unfit`` adapter is left to others.
+        """Claim the job's task if it is free; tasks of an ``unfit`` adapter are left to other workers.
 
-        ``environments``: the digests of those that this process is, with commas around; `ANY` for whatever a run asks
-        for. The job of another stays queued, and is the caller's to send on.
+        ``environments``: the digests of those that this process provides, separated and enclosed by commas; `ANY` for
+        all. A job for another one stays queued, and the caller has to send it on.
         """
 
     def return_job(self, job: Job) -> None:
-        """Send a received job on, unclaimed, for another worker to take."""
+        """Return a received job unclaimed, for another worker."""
 
     def task(self, claim: Claim, sent: Callable[[str], None] | None, log: Log | None) -> ClaimedTask:
-        """The task under its claim. ``sent`` is told which calls have left, ``log`` what was acknowledged."""
+        """Return the task under its claim. ``sent`` records which calls were sent, ``log`` which writes were
+        acknowledged.
+        """
 
     def branch(self, run_id: str, branch: str) -> Branch:
-        """A branch, to read."""
+        """Return a branch, for reading."""
 
     def pacer(self, run_id: str) -> Pacer:
-        """Counts the run's calls of models for all its workers together."""
+        """Return the rate limiter that all workers of a run share."""
 
     def signature(self, run_id: str) -> str:
-        """What signs the run's code; "" for nothing."""
+        """Return the signature of the run's code; "" for none."""
 
     def plan(self, run_id: str) -> Plan:
-        """The run's plan. Raises `NotFound`."""
+        """Return the run's plan. Raises `NotFound`."""
 
     def outputs(self, run_id: str, branch: str, keys: Sequence[str]) -> Mapping[str, TaskOutput]:
-        """The outputs of those of these tasks that are committed on the branch."""
+        """Return the outputs of the committed ones among these tasks."""
 
     def files_left(self, run_id: str, branch: str) -> Sequence[Mapping[str, Any]]:
-        """The files that the committed tasks of a branch left, oldest first."""
+        """Return the files that the committed tasks of a branch left, oldest first."""
 
     def parent(self, run_id: str, branch: str) -> str:
-        """The branch that this one left; "" for none."""
+        """Return the parent of a branch; "" for none."""
 
     def existing(self, run_ids: Sequence[str]) -> Collection[str]:
-        """Those of these runs that the store has."""
+        """Return those of these runs that exist."""
 
     def bundle(self, sha: str) -> bytes:
-        """A bundle's data. Raises `NotFound`."""
+        """Return a bundle's data. Raises `NotFound`."""
 
     def drop_bundle(self, sha: str, damaged: bytes) -> bool:
-        """Forget a bundle's data, if that is what is stored. Returns whether it was."""
+        """Remove a bundle's data if it is the damaged data. Returns whether it was."""
 
 
 class Runs(Protocol):
-    """The runs of a store, as clients ask for them."""
+    """The runs of a store, for clients."""
 
     def put_bundle(self, sha: str, data: bytes | None) -> bool:
-        """Store a bundle, or with ``data=None`` ask if it is there. Returns whether it is there now."""
+        """Store a bundle, or with ``data=None`` check for it. Returns whether it is stored now."""
 
     def create(self, run_id: str, plan: Plan, fields: dict[str, str]) -> str:
         """Accept a run. Returns "created", "exists" or "no bundle"."""
 
     def get(self, run_id: str) -> RunRecord:
-        """The run. Raises `NotFound`."""
+        """Return the run. Raises `NotFound`."""
 
     def branch(self, run_id: str, name: str) -> BranchRecord:
-        """One branch. Raises `NotFound`."""
+        """Return one branch. Raises `NotFound`."""
 
     def branch_plan(self, run_id: str, branch: str) -> Plan:
-        """What a branch does of the run's plan."""
+        """Return the part of the run's plan that a branch runs itself."""
 
     def committed(self, run_id: str, branch: str, upto: int | None = None) -> dict[str, Committed]:
-        """The outputs that are seen on a branch, by task."""
+        """Return the outputs that are visible on a branch, by task."""
 
     def in_flight(self, run_id: str, branch: str) -> list[InFlight]:
-        """The tasks between waiting and committed."""
+        """Return the tasks that are neither waiting nor committed."""
 
     def checkpoints(self, run_id: str, branch: str) -> list[CheckpointRecord]:
-        """The checkpoints a branch keeps, oldest first."""
+        """Return the checkpoints of a branch, oldest first."""
 
     def events(self, run_id: str, after: str = "0", block_ms: int | None = None) -> Iterator[Event]:
-        """The events after an id."""
+        """Return the events after an id."""
 
     def ledger(self, run_id: str) -> list[LedgerRow]:
-        """The run's calls of models."""
+        """Return the run's model calls."""
 
     def tools(self, run_id: str) -> dict[str, dict[str, int]]:
-        """How often each tool was used (paid, replayed, in_doubt), by its name."""
+        """Return the counts of each tool's calls (paid, replayed, in_doubt), by its name."""
 
     def questions(self, run_id: str, branch: str) -> list[Question]:
-        """The questions that are not answered yet."""
+        """Return the open questions."""
 
     def answer(self, run_id: str, branch: str, question: Question, text: str) -> str:
-        """Give the answer, as it is to stand in the journal.
+        """Store the answer, in the form of the journal.
 
         Returns "answered", or why not: "gone", "not asked", "changed" (it is another question by now) or the branch's
         status, if that is over.
         """
 
     def cancel(self, run_id: str, reason: str, branch: str | None = None) -> str:
-        """Cancel every branch that runs or waits, or the named one alone.
+        """Cancel all branches that run or wait, or only the named one.
 
-        Returns "running" or "waiting" if something was stopped; else how the run, or the branch, stands, or "gone".
+        Returns "running" or "waiting" if something was stopped; else the status of the run, or of the branch, or
+        "gone".
         """
 
     def prune(self, run_id: str, branch: str, keep: int) -> int:
-        """Keep the newest checkpoints. Returns how many went."""
+        """Keep the newest checkpoints. Returns how many were removed."""
 
     def resume(
         self,
@@ -240,41 +251,43 @@ class Runs(Protocol):
         plan: Plan | None,
         pending: Sequence[PlannedTask] | None = None,
     ) -> str:
-        """Resume a run: on ``branch`` as it stands, or on a new ``branch`` from checkpoint ``start``.
+        """Resume a run: on ``branch`` as it is, or on a new ``branch`` from checkpoint ``start``.
 
-        ``plan`` is a new one, where the code changed; ``pending`` are the tasks to run where the plan grows. Returns
-        "resumed", "changed" (another client moved it), "taken", "busy" (the code changed while some
-        branch runs) or "no bundle". Raises `Conflict` if all is done.
+        ``plan`` is the new one if the code changed; ``pending`` are the tasks to run in a dynamic plan. Returns
+        "resumed", "changed" (another client moved it), "taken", "busy" (the code changed while some branch runs) or "no
+        bundle". Raises `Conflict` if all tasks are committed.
         """
 
 
 class Batches(Protocol):
-    """Runs of one plan that are submitted together, as clients ask for them."""
+    """Runs of one plan that are submitted together, for clients."""
 
     def create(self, batch: str, plan: Plan, fields: dict[str, str], runs: Sequence[NewRun]) -> list[str]:
         """Accept runs of one plan, all of them or none; ``fields`` are what they share.
 
-        Returns for each "created", "exists", or "taken" where its id is another run's; or ["no bundle"] for all.
+        Returns for each "created", "exists", or "taken" if its id is another run's; or ["no bundle"] for all.
         """
 
     def runs(self, batch: str, after: int = 0, limit: int = 500) -> list[tuple[int, str]]:
-        """Its runs by their numbers, from the one that follows ``after``."""
+        """Return its runs by number, starting after ``after``."""
 
     def last_ended(self, batch: str) -> str:
-        """Where the list of those that are over ends now."""
+        """Return the current end of the list of ended runs."""
 
     def ended(self, batch: str, after: str, block_ms: int) -> tuple[list[str], str]:
-        """The runs that were over since ``after``, and where the list ends now; waits that long for the first."""
+        """Return the runs that have ended since ``after``, and the new end of the list; wait up to ``block_ms`` for the
+        first.
+        """
 
     def statuses(self, run_ids: Sequence[str]) -> list[RunStatus | None]:
-        """How these runs stand; None for one that is gone."""
+        """Return the statuses of these runs; None for one that does not exist."""
 
 
 class Workers(Protocol):
-    """The workers of a store, their leases and the jobs on their way, as workers and supervisors ask for them."""
+    """The workers of a store, their leases and deliveries, for workers and supervisors."""
 
     def beat(self, worker: str, lease_ms: int, about: str = "") -> Beat:
-        """Prolong a lease; with ``about``, register."""
+        """Renew a lease; with ``about``, register."""
 
     def reap(
         self,
@@ -288,39 +301,38 @@ class Workers(Protocol):
         out: Mapping[str, str] | None = None,
         max_handovers: int = 0,
     ) -> list[str]:
-        """Take back the claims of a dead worker, or of one process of it. Returns their references.
+        """Take back the claims of a dead worker, or of one of its processes. Returns their references.
 
-        ``out`` is what processes that died had said of their calls: those that never left are in no doubt. With
-        ``max_handovers`` the worker was asked to end: its tasks are handed over as when they are released, so often in
-        a row without progress. Where it registered again since it was judged by what it said ``about`` itself, the
-        judgement is void.
+        ``out`` are the marks that its dead processes left: calls that were never sent are not in doubt. With
+        ``max_handovers`` the worker was asked to end: its tasks are handed over as on release, at most so often in a
+        row without progress. If the worker has registered again since ``about`` was read, nothing happens.
         """
 
     def take_back(self, worker: str, claim: HeldClaim, *, reason: str, max_handovers: int) -> bool:
-        """Hand back one claim of a worker that lives."""
+        """Take back one claim of a living worker."""
 
     def move_due(self, limit: int = 500) -> int:
-        """Send the tasks whose next attempt has come."""
+        """Send the tasks whose retry delay is over."""
 
     def redeliver(self, older_ms: int, limit: int = 100, depth: Callable[[str], int | None] | None = None) -> int:
         """Send again the unclaimed jobs whose queue is empty; returns how many.
 
-        ``depth`` tells how many messages wait in a queue of another broker, or None where it cannot; then they are
-        sent. Each copy that another broker did not need doubles the time to the next.
+        ``depth`` returns the number of messages in a queue of another broker, or None if unknown; then they are sent.
+        Each unneeded copy to another broker doubles the time to the next.
         """
 
     def outbox(self, limit: int = 500) -> list[Job]:
-        """Jobs of runs whose messages the store does not deliver itself, oldest first: for a `Broker`."""
+        """Return jobs whose messages the store does not deliver itself, oldest first, for a `Broker`."""
 
     def sent(self, job: Job) -> None:
-        """A job from the outbox was handed to the broker."""
+        """A job from the outbox was passed to the broker."""
 
 
 class Broker(Protocol):
-    """What carries jobs to workers where the store does not deliver them itself. It may lose and repeat them."""
+    """Carries jobs to workers if the store does not deliver them itself. It may lose and repeat them."""
 
     def send(self, job: Job, queue: str) -> None:
-        """Hand a job on to whoever takes from this queue. Raises what its transport raises where it cannot."""
+        """Send a job to a queue. Raises what its transport raises."""
 
     def depth(self, queue: str) -> int | None:
-        """How many messages wait in a queue; 0 where there is none of this name, None where it does not answer."""
+        """Return the number of messages in a queue; 0 if there is no such queue, None if the broker does not answer."""
