@@ -23,13 +23,11 @@ from typing import Any
 from context_agents import CONTEXTS
 from context_agents import ELSEWHERE as COUNTED_ELSEWHERE
 from framework_agents import AGENTS, ELSEWHERE, OUTPUTS
+from matrix import environment
 
-from runner.bundles.uv_build import uv
-
-REPOSITORY = Path(__file__).parents[2]
 USES = 3
 PACKAGES = {
-    "pydantic-ai": ["pydantic-ai-slim[openai]"],
+    "pydantic-ai": ["pydantic-ai-slim[openai]", "httpx"],
     "openai-agents": ["openai-agents"],
     "openai-agents responses": ["openai-agents"],
     "langchain": ["langchain", "langchain-openai", "langgraph"],
@@ -74,22 +72,13 @@ def table(names: list[str], folder: Path, more: list[str]) -> int:
             wrong += 1
             continue
         row = json.loads(done.stdout.splitlines()[-1])
-        is_right = row["same"] and row["calls"] == sum(row["paid"]) and row["uses"] == sum(row["used"])
-        wrong += not is_right
+        accounts = ((row["calls"], row["paid"], USES + 1), (row["uses"], row["used"], USES))
+        is_right = all(made == sum(told) and told == [due, due] for made, told, due in accounts)  # each is hit once
+        wrong += not (row["same"] and is_right)
         calls = f"{row['calls']} / {row['paid'][0]} + {row['paid'][1]}"
         uses = f"{row['uses']} / {row['used'][0]} + {row['used'][1]}"
         print(f"| {name} | {row['version']} | {'same' if row['same'] else 'OTHER'} | {calls} | {uses} |", flush=True)
     return int(wrong > 0)
-
-
-def environment(folder: Path, packages: list[str]) -> Path:
-    """The interpreter of an environment that has them and this product."""
-    python = folder / "bin" / "python"
-    if not (folder / "made").exists():
-        subprocess.run([uv(), "venv", "-q", "--clear", "--python", sys.executable, folder], check=True)
-        subprocess.run([uv(), "pip", "install", "-q", "--python", python, "-e", REPOSITORY, *packages], check=True)
-        (folder / "made").touch()
-    return python
 
 
 def killed(name: str, *, in_context: bool = False) -> dict[str, Any]:

@@ -121,7 +121,8 @@ def environment(folder: Path, packages: list[str]) -> Path:
     python = folder / "bin" / "python"
     if not (folder / "made").exists():
         subprocess.run([uv(), "venv", "-q", "--clear", "--python", sys.executable, folder], check=True)
-        subprocess.run([uv(), "pip", "install", "-q", "--python", python, "-e", REPOSITORY, *packages], check=True)
+        install = [uv(), "pip", "install", "-q", "--compile-bytecode", "--python", python, "-e", REPOSITORY, *packages]
+        subprocess.run(install, check=True)
         (folder / "made").touch()
     return python
 

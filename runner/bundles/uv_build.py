@@ -103,7 +103,10 @@ def _build(wanted: Environment, home: Path, cache: Path, lock: int) -> None:
 
 
 def _uv(wanted: Environment, lock: int, *words: str) -> None:
-    """Have uv do it. It ends with this process, and keeps the lock as long as it lives."""
+    """Have uv do it there. It ends with this process, and keeps the lock as long as it lives.
+
+    It begins where this process is: a shim, such as pyenv's, would look for a uv of the Python that the folder names.
+    """
     program = uv()
     if not program:
         raise EnvironmentFailed(
@@ -113,8 +116,7 @@ def _uv(wanted: Environment, lock: int, *words: str) -> None:
         name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME")
     }
     done = subprocess.run(
-        [program, "--quiet", "--color", "never", *words],
-        cwd=wanted.folder,
+        [program, "--quiet", "--color", "never", "--directory", str(wanted.folder), *words],
         env=kept,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -26,9 +26,10 @@ def test_a_python_that_is_not_there_is_said_in_one_line(
 
 
 KILLED = """#!/bin/sh
-echo $4 >> uv.log
-[ $4 = venv ] && for last; do :; done && mkdir -p $last
-[ $4 = pip ] && [ $(grep -c pip uv.log) -le {times} ] && kill -9 $$
+cd $5
+echo $6 >> uv.log
+[ $6 = venv ] && for last; do :; done && mkdir -p $last
+[ $6 = pip ] && [ $(grep -c pip uv.log) -le {times} ] && kill -9 $$
 exit 0
 """
 
@@ -52,3 +53,25 @@ def test_a_uv_that_is_killed_builds_it_again_from_the_beginning(
             built(wanted, tmp_path / "cache")
     # Then each time all of it was made anew
     assert (tmp_path / "uv.log").read_text().split() == ["venv", "pip"] * TRIES
+
+
+SHIM = """#!/bin/sh
+[ -f .python-version ] && echo "no uv in $(cat .python-version)" && exit 127
+[ $6 = venv ] && for last; do :; done && mkdir -p $last
+exit 0
+"""
+
+
+def test_a_shim_does_not_look_for_a_uv_of_the_python_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a uv that is a shim, which goes by the file that names a Python where it is started, as pyenv's does
+    (program := tmp_path / "uv").write_text(SHIM)
+    program.chmod(0o755)
+    monkeypatch.setattr(uv_build, "uv", lambda: str(program))
+    (folder := tmp_path / "agent").mkdir()
+    (folder / ".python-version").write_text("3.99\n")
+    wanted = asked_for(folder / "crew.py", folder)
+    assert wanted is not None
+    # Then it builds the environment
+    assert built(wanted, tmp_path / "cache").parents[1].is_dir()
