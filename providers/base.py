@@ -21,7 +21,7 @@ import pydantic_core
 from pydantic import BaseModel
 
 from runner.core.errors import Exit, NotFound, RunnerError
-from runner.events.lock import ForkSafeLock
+from runner.core.fork_safe_lock import ForkSafeLock
 
 logger = logging.getLogger(__name__)
 

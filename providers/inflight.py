@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 
 from runner.core.file_locks import unheld
-from runner.events.lock import ForkSafeLock
+from runner.core.fork_safe_lock import ForkSafeLock
 
 _END = ".live"
 _LOOKS = 20

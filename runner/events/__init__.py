@@ -22,14 +22,13 @@ if TYPE_CHECKING:
     from runner.events.kickoff import *
     from runner.events.listener import *
     from runner.events.loading import *
-    from runner.events.lock import *
     from runner.events.pairs import *
     from runner.events.record import *
     from runner.events.scope import *
     from runner.events.system_events import *
     from runner.events.work_events import *
 
-_MODULES = ("base", "bus", "ids", "kickoff", "listener", "loading", "lock", "pairs", "record", "scope", "depends")
+_MODULES = ("base", "bus", "ids", "kickoff", "listener", "loading", "pairs", "record", "scope", "depends")
 _EVENTS = ("work_events", "flow_events", "call_events", "system_events")
 
 

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from runner.core.fork_safe_lock import ForkSafeLock
 from runner.events import kickoff, scope
 from runner.events.base import BaseEvent
 from runner.events.depends import Depends, build_execution_plan
 from runner.events.dispatch import Dispatcher, Handler, call, is_async, name_of
 from runner.events.kickoff import BareState, Kickoff, RuntimeStateLike
 from runner.events.loading import event_class
-from runner.events.lock import ForkSafeLock
 from runner.events.sinks import publish, sinks
 
 __all__ = ["EventBus", "event_bus", "is_replaying", "on_signal", "set_audience"]

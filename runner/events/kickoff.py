@@ -13,8 +13,8 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 
 from runner.core import waiting
+from runner.core.fork_safe_lock import ForkSafeLock
 from runner.events.base import BaseEvent
-from runner.events.lock import ForkSafeLock
 from runner.events.record import EventRecord
 
 __all__ = [

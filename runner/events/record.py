@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PrivateAttr, model_serializer
 
+from runner.core.fork_safe_lock import ForkSafeLock
 from runner.events.base import BaseEvent
 from runner.events.loading import load_event
-from runner.events.lock import ForkSafeLock
 from runner.events.pairs import SCOPE_STARTING_EVENTS
 
 __all__ = ["EdgeType", "EventNode", "EventRecord"]

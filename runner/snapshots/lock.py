@@ -4,7 +4,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
-from runner.events.lock import ForkSafeLock
+from runner.core.fork_safe_lock import ForkSafeLock
 
 _PATIENCE = 1.0  #: seconds that others let an urgent holder go first
 

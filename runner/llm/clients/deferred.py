@@ -13,7 +13,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
-from runner.events.lock import ForkSafeLock
+from runner.core.fork_safe_lock import ForkSafeLock
 
 _names: set[str] = set()
 

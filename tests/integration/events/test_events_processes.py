@@ -10,7 +10,8 @@ import threading
 
 import pytest
 
-from runner.events import BaseEvent, EventBus, EventRecord, ForkSafeLock
+from runner.core.fork_safe_lock import ForkSafeLock
+from runner.events import BaseEvent, EventBus, EventRecord
 
 DEADLINE = 20.0
 

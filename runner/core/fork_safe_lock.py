@@ -5,8 +5,6 @@ import threading
 from types import TracebackType
 from typing import Any
 
-__all__ = ["ForkSafeLock"]
-
 _generation = 0  # how many forks lie between the first process and this one
 _guard = threading.Lock()
 
