@@ -27,7 +27,7 @@ from matrix_account import Seen, wrong
 from matrix_agents import ROWS as AGENTS
 from matrix_clients import CLIENTS
 from matrix_mcp import SERVED
-from matrix_page import note
+from matrix_page import commit, note
 from matrix_rpc import RPC, RPC_CLIENTS
 
 from runner.bundles.uv_build import uv
@@ -112,7 +112,7 @@ def table(names: list[str], folder: Path, more: list[str], *, noted: bool) -> in
     print("|---|---|---|---|---|---|---|", flush=True)
     failed = 0
     for name in names:
-        python = environment(folder / ROWS[name].place, PLACES[ROWS[name].place])
+        python, at = environment(folder / ROWS[name].place, PLACES[ROWS[name].place]), commit()
         done = subprocess.run(
             [str(python), __file__, "--inside", name, *more], capture_output=True, text=True, check=False
         )
@@ -128,18 +128,18 @@ def table(names: list[str], folder: Path, more: list[str], *, noted: bool) -> in
         if row["wrong"]:
             print(f"{row['wrong']}\n", file=sys.stderr, flush=True)
         elif noted and not more:
-            note(name, row, ROWS)
+            note(name, row, ROWS, at)
     return int(failed > 0)
 
 
 def environment(folder: Path, packages: list[str]) -> Path:
-    """The interpreter of an environment that has them and this product."""
-    python = folder / "bin" / "python"
-    if not (folder / "made").exists():
+    """The interpreter of an environment that has them and this product: not one that stands elsewhere."""
+    python, made = folder / "bin" / "python", folder / "made"
+    if not made.exists() or made.read_text() != str(REPOSITORY):
         subprocess.run([uv(), "venv", "-q", "--clear", "--python", sys.executable, folder], check=True)
         install = [uv(), "pip", "install", "-q", "--compile-bytecode", "--python", python, "-e", REPOSITORY, *packages]
         subprocess.run(install, check=True)
-        (folder / "made").touch()
+        made.write_text(str(REPOSITORY))
     return python
 
 

@@ -3,6 +3,7 @@
 ``matrix.jsonl`` has the last measurement of each row: ``matrix.py --note`` writes it there, with the commit it is of.
 """
 
+import fcntl
 import json
 import subprocess
 import sys
@@ -28,13 +29,24 @@ def measured() -> dict[str, dict[str, Any]]:
     return {row["what"]: row for row in rows}
 
 
-def note(what: str, row: dict[str, Any], order: Iterable[str]) -> None:
-    """Write a measurement down in place of an earlier one. What is not committed makes its commit "dirty"."""
-    commit = ["git", "-C", str(REPOSITORY), "describe", "--always", "--exclude=*", "--abbrev=8", "--dirty"]
-    at = subprocess.run(commit, capture_output=True, text=True, check=True).stdout.strip()
+def commit() -> str:
+    """What stands here; "dirty" if more differs from it than measurements that were noted, and what is made of them."""
+    git = "git", "-C", str(REPOSITORY)
+    others = [f":(exclude){one.relative_to(REPOSITORY)}" for one in (MEASURED, PAGE, README)]
+    asked = [*git, "rev-parse", "--short=8", "HEAD"], [*git, "status", "--porcelain", "-uno", "--", ".", *others]
+    head, changes = (subprocess.run(one, capture_output=True, text=True, check=True).stdout for one in asked)
+    return head.strip() + ("-dirty" if changes else "")
+
+
+def note(what: str, row: dict[str, Any], order: Iterable[str], at: str) -> None:
+    """Write down what was measured at this commit, in place of an earlier measurement; several may be at it."""
     found = {name: row[name] for name in ("version", "kills", "calls", "uses")}
-    rows = {**measured(), what: {"what": what, "commit": at, "on": time.strftime("%Y-%m-%d"), **found}}
-    MEASURED.write_text("".join(f"{json.dumps(rows[one])}\n" for one in order if one in rows))
+    with MEASURED.open("r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        rows = {**measured(), what: {"what": what, "commit": at, "on": time.strftime("%Y-%m-%d"), **found}}
+        text = "".join(f"{json.dumps(rows[one])}\n" for one in order if one in rows)
+        file.truncate()
+        file.write(text)
 
 
 def told() -> str:

@@ -3,7 +3,9 @@
 And the docs say what was measured."""
 
 import importlib
+import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -82,6 +84,46 @@ def test_what_is_noted_is_exact_and_committed(load: Callable[[str], ModuleType])
         ends = bool(rows[name].last)
         assert (row["kills"], row["calls"], row["uses"]) == (22 + ends, [12, 6, 6], [10, 5, 5]), name
         assert "dirty" not in row["commit"], name
+
+
+@pytest.fixture
+def notes(load: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Where measurements are noted, in a repository of its own."""
+    made = load("matrix_page")
+    monkeypatch.setattr(made, "REPOSITORY", tmp_path)
+    for name in ("MEASURED", "PAGE", "README"):
+        monkeypatch.setattr(made, name, tmp_path / name)
+        (tmp_path / name).touch()
+    (tmp_path / "product").touch()
+    git = "git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b.c"
+    for words in (("init", "-q"), ("add", "."), ("commit", "-qm", "all")):
+        subprocess.run([*git, *words], check=True)
+    return made
+
+
+ROW = {"version": "1", "kills": 22, "calls": [12, 6, 6], "uses": [10, 5, 5]}
+
+
+def test_what_was_noted_before_makes_no_commit_dirty(notes: ModuleType) -> None:
+    head = notes.commit()
+    for name in ("first", "second"):
+        notes.note(name, ROW, ("first", "second"), notes.commit())
+    assert {row["commit"] for row in notes.measured().values()} == {head}
+    (notes.REPOSITORY / "product").write_text("changed")
+    assert notes.commit() == f"{head}-dirty"
+
+
+def test_two_that_note_at_the_same_time_lose_nothing(notes: ModuleType) -> None:
+    other = threading.Thread(target=notes.note, args=("second", ROW, ("first", "second"), "1"))
+
+    def order() -> Iterator[str]:
+        other.start()  # between what the first has read and what it writes
+        other.join(0.2)
+        yield from ("first", "second")
+
+    notes.note("first", ROW, order(), "1")
+    other.join()
+    assert list(notes.measured()) == ["first", "second"]
 
 
 def test_requests_differ_by_what_their_client_does_not_make_up(load: Callable[[str], ModuleType]) -> None:
