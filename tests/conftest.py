@@ -74,7 +74,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """In the quick loop properties are held against fewer examples, and files are in memory where there is that."""
     if config.getoption("processor_time"):
         config.pluginmanager.register(ProcessorTime())
-    config.pluginmanager.register(SameProcess())
+    config.pluginmanager.register(SameProcess(), "same_process")
     gc.disable()  # until all is collected: what is imported stays
     config.stash[_is_quick] = config.getoption("markexpr") == "fast"
     config.pluginmanager.register(LeftBehind(threads=config.stash[_is_quick]))

@@ -418,6 +418,7 @@ def main() -> int:
         if Path(f"tests/integration/providers/test_{name}.py").exists()
     ]
     options = ["-q", "-s", "-k", f"not ({' or '.join(LEFT_OUT)})", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    options += ["-p", "no:same_process"]  # tests run in what is forked here
     options += ["-o", "addopts=--import-mode=importlib", "--no-header"]
     code = pytest.main([*options, "--timeout=120", *tests], plugins=[Tries(wanted, given.at_once, tell)])
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):

@@ -3,18 +3,22 @@
 A told event costs no round trip. It is sent ahead of whatever the task writes next, or by itself soon, and the
 store's answer is read with the next one. What was sent and lost is sent again under the same nonce, which the store
 compares: it is there once. A commit names the nonce of what it does not know to be there, and is refused without that.
+No write fails because of what was told before it: what the store will never take is left out, and the log says so.
 """
 
 import contextlib
 import itertools
 import json
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from runner.core.errors import ClaimLost
+from redis.exceptions import ResponseError
+
+from runner.core.errors import ClaimLost, Stop
 from runner.core.redaction import redact
 from runner.providers.records import ToldEvent
 from runner.providers.redis import scripts
@@ -22,7 +26,10 @@ from runner.providers.redis.claimed_steps import ClaimedSteps
 from runner.providers.redis.outages import outage
 from runner.providers.redis.scripts import PackedScript, flat, stamp
 
+log = logging.getLogger(__name__)
+
 SOON = 0.02  #: seconds after which a told event is sent by itself
+AT_ONCE = 100  #: events that one script appends: a journal of thousands of calls is replayed within a moment
 
 
 class _Batch:
@@ -98,9 +105,11 @@ class RunEvents(ClaimedSteps):
         with self._lock:
             if self._posted is not None:
                 self._settle(self._posted)
+            if self._unsent is not None and len(self._unsent) >= AT_ONCE:
+                self._send_events()
             if self._sent is not None:
                 self._confirm_sent()
-            telling = (event, kind, about, flat(more or {}), (parent, started, cause), ends)
+            telling = (event, kind, about, _fields(more), (parent, started, cause), ends)
             steps = self._unnumbered if trigger else None
             self._append_surely(self._batch(telling, trigger, steps or ()))
             if steps:
@@ -120,7 +129,7 @@ class RunEvents(ClaimedSteps):
     ) -> ToldEvent:
         """The same of one whose sequence is not needed yet: it goes with the next write, or by itself soon."""
         event = ToldEvent()
-        telling = (event, kind, about, flat(more or {}), (parent, started, cause), ends)
+        telling = (event, kind, about, _fields(more), (parent, started, cause), ends)
         with self._lock:
             if self._unsent is None:
                 self._unsent = [telling]
@@ -132,8 +141,9 @@ class RunEvents(ClaimedSteps):
         return event
 
     def _batch(self, last: Telling | None = None, trigger: str = "", steps: Sequence[str] = ()) -> _Batch:
-        """All that is to be sent, and ``last``, of which the other arguments are."""
-        tellings, self._unsent = self._unsent or [], None
+        """What is to be sent next, and ``last``, of which the other arguments are."""
+        unsent = self._unsent or []
+        tellings, self._unsent = unsent[:AT_ONCE], unsent[AT_ONCE:] or None
         if last is not None:
             tellings.append(last)
         for place, (event, *_) in enumerate(tellings, 1):
@@ -147,12 +157,13 @@ class RunEvents(ClaimedSteps):
 
     def _send_events(self) -> None:
         """Send those that were told. Nothing waits for the answer."""
-        if self._sent is not None:
-            self._confirm_sent()
-        if self._append.script.sha not in self._line.known:
-            self._line.load(self._append.script)
-        self._sent = batch = self._batch()
-        self._line.send_nowait(self._append.packed(*batch.slots), heard=batch.hear)
+        while self._unsent is not None:
+            if self._sent is not None:
+                self._confirm_sent()
+            if self._append.script.sha not in self._line.known:
+                self._line.load(self._append.script)
+            self._sent = batch = self._batch()
+            self._line.send_nowait(self._append.packed(*batch.slots), heard=batch.hear)
 
     def _send_late(self) -> None:
         """The same, where nothing was written for a moment. Nothing is sent between a record and its answer, nor after
@@ -171,20 +182,35 @@ class RunEvents(ClaimedSteps):
             self._confirm_sent()
 
     def _confirm_sent(self) -> None:
-        """Return when what was sent is in the store. Where it was lost, it is sent again."""
+        """Return when what was sent is in the store. Where it was lost, it is sent again. Raises `ClaimLost`."""
         assert self._sent is not None
         if not self._sent.is_heard:
             self._line.settle()
         if self._sent.sequence is None:
-            self._append_surely(self._sent)
+            try:
+                self._append_surely(self._sent)
+            except ResponseError as error:
+                log.error("events of %s are left out, as the store refused them: %s", self._claim.job.ref, error)
         self._sent = None
 
     def _append_surely(self, batch: _Batch) -> None:
         """Send events, and wait for the answer. Raises `ClaimLost`."""
-        batch.hear(self._append(self._line, *batch.slots))
+        self._sent = batch  # who is interrupted here sends it again with what is written next
+        try:
+            batch.hear(self._append(self._line, *batch.slots))
+        except ResponseError:
+            batch.hear(0)  # what names one of them has no relative
+            self._sent = None
+            raise
+        self._sent = None
         if not batch.sequence:
             raise ClaimLost(f"the claim on {self._claim.job.ref} is lost")
         self._sure()
+
+
+def _fields(more: Mapping[str, Any] | None) -> str:
+    """Further fields as they are sent. Half a surrogate pair, as in the name that a model gave, becomes a "?"."""
+    return flat(more).encode(errors="replace").decode() if more else "[]"
 
 
 def _reference(event: int | ToldEvent) -> str:
@@ -210,10 +236,14 @@ class _Late:
         """Call ``send`` soon."""
         with self._lock:
             self._waiting.append(send)
-            start, self._is_started = not self._is_started, True
+            if not self._is_started:
+                try:
+                    threading.Thread(target=self._run, name="runner-late", daemon=True).start()
+                except RuntimeError:  # no more threads, or the interpreter ends: it goes with the next write
+                    self._waiting.clear()
+                    return
+                self._is_started = True
         self._wanted.set()
-        if start:
-            threading.Thread(target=self._run, name="runner-late", daemon=True).start()
 
     def _run(self) -> None:
         while True:
@@ -223,7 +253,7 @@ class _Late:
             with self._lock:
                 waiting, self._waiting = self._waiting, []
             for send in waiting:
-                with contextlib.suppress(Exception):  # the task itself meets it with its next write
+                with contextlib.suppress(Exception, Stop):  # the task itself meets it with its next write
                     send()
 
 

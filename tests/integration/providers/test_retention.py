@@ -169,6 +169,21 @@ def test_a_finished_task_leaves_its_journal_for_as_long_as_a_checkpoint_points_i
     assert journals("r-1") == set()
 
 
+def test_a_run_that_is_to_be_kept_for_longer_than_redis_counts_has_checkpoints_within_its_tasks(
+    driver: Driver, fork: Any
+) -> None:
+    """An older version allowed that."""
+    driver.submit(plan_of("a"), checkpoint_on=",llm_call_completed,task_completed,")
+    driver.redis.hset("runner:{p0}:run:r-1", "keep", "9" * 25)
+    claim = driver.take("a")["a"]
+    task = driver.task(claim)
+    task.record_step("s#1", "1", replayed=0)
+    task.append_event("llm_call_completed", "a", trigger="llm_call_completed")
+    assert fork("r-1")
+    driver.commit(claim)
+    assert driver.redis.hget("runner:{p0}:run:r-1:branch:main", "status") == "completed"
+
+
 @pytest.mark.parametrize("keep", [0, 1, 7, 12, 99])
 def test_pruning_by_hand_keeps_exactly_the_newest_of_its_branch_and_takes_nothing_that_is_needed(
     driver: Driver, keep: int

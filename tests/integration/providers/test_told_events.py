@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from redis.exceptions import ResponseError
 
 from runner.core.errors import ClaimLost
 from runner.core.ledger import AccountKey, Usage
@@ -200,3 +201,86 @@ def test_who_is_asked_to_send_late_is_asked_once(monkeypatch: pytest.MonkeyPatch
     late(lambda: (asked.append(2), done.set()))
     assert done.wait(30)
     assert asked == [1, 2]
+
+
+class Interrupted(BaseException):
+    """As a stop is."""
+
+
+@pytest.mark.parametrize("end", ["commit", "release"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_who_is_interrupted_while_it_appends_loses_nothing_that_was_told(
+    driver: Driver, task: Any, when: str, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where others were to be appended next: a place among those of the one batch is none in another."""
+    agent = task.tell_event("agent_execution_started", "a", ends="agent_execution_error")
+    real = driver.line.execute_command
+
+    def interrupted(*command: Any) -> None:
+        monkeypatch.undo()
+        if when == "after":
+            real(*command)
+        raise Interrupted
+
+    monkeypatch.setattr(driver.line, "execute_command", interrupted)
+    with pytest.raises(Interrupted):
+        task.append_event("own", "a", parent=agent)
+    task.tell_event("llm_call_started", "a", parent=agent, ends="llm_call_failed")
+    do(task, end)
+    assert log(driver)[:3] == [("agent_execution_started", 2, 0), ("own", 3, 0), ("llm_call_started", 3, 0)]
+
+
+@pytest.mark.parametrize("write", ["begin_step", "append_event", "commit"])
+def test_no_write_fails_because_of_what_was_told_and_is_refused(
+    driver: Driver, task: Any, write: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent = task.tell_event("agent_execution_started", "a")
+    task._unsent[0] = (*task._unsent[0][:3], "x", *task._unsent[0][4:])  # no list of fields
+    task.record_step("s#0", "1", replayed=0)
+    task.tell_event("llm_call_started", "a", parent=agent)
+    do(task, write)
+    if write in WRITES:
+        task.commit(dump("x", None), [], replayed=0)
+    assert log(driver)[0] == ("llm_call_started", 2, 0)
+    assert agent.sequence == 0
+    assert len([one for one in caplog.messages if "events of" in one]) == 1
+
+
+def test_one_that_is_appended_and_refused_takes_its_place_with_it(driver: Driver, task: Any) -> None:
+    agent = task.tell_event("agent_execution_started", "a")
+    with pytest.raises(ResponseError):
+        task.append_event("own", "a", parent="x")
+    task.append_event("own", "a", parent=agent)
+    assert log(driver) == [("own", 2, 0)]
+
+
+def test_half_a_surrogate_pair_is_told_as_a_question_mark(driver: Driver, task: Any) -> None:
+    task.tell_event("llm_call_started", "a", more={"model": "m\ud83d"})
+    task.append_event("own", "a", more={"model": "\ud83d"})
+    assert [one.fields["model"] for one in list(driver.runs.events("r-1"))[2:]] == ["m?", "?"]
+
+
+@pytest.mark.parametrize("write", ["append_event", "commit"])
+def test_thousands_are_appended_a_hundred_at_a_time(driver: Driver, redis: Any, task: Any, write: str) -> None:
+    first = task.tell_event("agent_execution_started", "a")
+    for _ in range(250):
+        task.tell_event("llm_call_completed", "a", parent=first)
+    do(task, write)
+    if write != "commit":
+        task.commit(dump("x", None), [], replayed=0)
+    found = [one for one in log(driver) if one[0] == "llm_call_completed"]
+    assert found == [("llm_call_completed", 3, 0)] * 250
+
+
+def test_where_no_thread_can_be_started_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    late = run_events._Late()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        late(lambda: None)
+    assert late._waiting == []
+    done = threading.Event()
+    late(done.set)
+    assert done.wait(30)

@@ -29,7 +29,7 @@ local function carry(from, to, task, found, keep)
   end
   for i = 1, #found.steps, 2 do redis.call("ZADD", steps_key(to, task), found.steps[i + 1], found.steps[i]) end
   if #found.steps > 0 then
-    redis.call("PEXPIRE", steps_key(to, task), keep)
+    redis.call("PEXPIRE", steps_key(to, task), countable(keep))
     redis.call("HSET", task_key(to, task), "numbered", 1)
   end
 end

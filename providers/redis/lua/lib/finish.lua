@@ -39,8 +39,7 @@ local function finish(home, run, name, status, err, at, known)
   end
   if live > 0 then return end
   redis.call("ZREM", active_key(home), r[1])
-  -- A run of an older version may ask to be kept for longer than Redis can count.
-  local keep = string.format("%.0f", math.min(tonumber(r[2]), 1e15))
+  local keep = countable(r[2])
   redis.call("ZADD", expiring_key(home), at + keep, r[1])
   settle(known.events or tonumber(r[7] or 0))
   if r[5] then leave_batch(r[5], r[4] == name and status or redis.call("HGET", run, "status"), ran and -1 or 0, keep) end

@@ -9,6 +9,8 @@ local function within_tasks(on)
   end
   return false
 end
+-- A run of an older version may ask to be kept for longer than Redis can count.
+local function countable(keep) return string.format("%.0f", math.min(tonumber(keep), 1e15)) end
 -- Number the steps that no checkpoint of the task had before this one.
 local function number_steps(branch, key, names, seq, keep)
   for from = 1, #names, 1000 do
@@ -20,12 +22,12 @@ local function number_steps(branch, key, names, seq, keep)
     redis.call("ZADD", steps_key(branch, key), "NX", unpack(numbered))
   end
   -- Each of these expires by itself: a worker of an older version does not know it.
-  redis.call("PEXPIRE", steps_key(branch, key), keep)
+  redis.call("PEXPIRE", steps_key(branch, key), countable(keep))
 end
 -- The task is committed.
 local function keep_journal(branch, key, seq, keep)
   redis.call("ZADD", journals_key(branch), seq, key)
-  for _, k in ipairs({journals_key(branch), journal_key(branch, key), steps_key(branch, key)}) do redis.call("PEXPIRE", k, keep) end
+  for _, k in ipairs({journals_key(branch), journal_key(branch, key), steps_key(branch, key)}) do redis.call("PEXPIRE", k, countable(keep)) end
 end
 -- The oldest checkpoints of the branch are gone, and with them what only they needed.
 -- (Where the key is not ours, the answer is an error, and no list: nothing is dropped.)
