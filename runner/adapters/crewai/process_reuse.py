@@ -23,7 +23,9 @@ from runner.adapters.crewai import crew_plan
 from runner.adapters.crewai.event_routing import is_bookkeeper
 from runner.bundles import context_environ, task_logging
 
-OF_CREWAI = ("CrewAIEventsLoop", "CrewAISyncHandler")  #: its threads, by which its events are handled: they stay
+STANDING = ("CrewAIEventsLoop", "CrewAISyncHandler", "runner-late")
+"""The names of threads that may stay: CrewAI's, which handle its events, and ours, which sends the events of tasks
+(`runner.providers.redis.run_events`)."""
 
 PATCHED = (
     (Agent, "__init__"), (Agent, "execute_task"), (Crew, "__init__"), (Crew, "kickoff"), (LLM, "__init__"),
@@ -80,5 +82,5 @@ def _threads() -> list[threading.Thread]:
     return [
         one
         for one in threading.enumerate()
-        if one is not here and not isinstance(one, threading.Timer) and not one.name.startswith(OF_CREWAI)
+        if one is not here and not isinstance(one, threading.Timer) and not one.name.startswith(STANDING)
     ]

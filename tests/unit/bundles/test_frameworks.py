@@ -100,12 +100,12 @@ def _nothing_stays() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("code", "named"),
     [
-        ("", "FUNCTION"),
-        ("def make(topic): ...\ndef _own(): ...", "FUNCTION"),
-        ("def make(topic): ...\nasync def go(days=3, *, pace='slow'): ...\ndef other(): ...", "go"),
-        ("def go(): ...\ndef main(*args): ...", "main"),
+        ("", ""),
+        ("def make(topic): ...\ndef _own(): ...", ""),
+        ("def make(topic): ...\nasync def go(days=3, *, pace='slow'): ...\ndef other(): ...", ", as in agent.py:go()"),
+        ("def go(): ...\ndef main(*args): ...", ", as in agent.py:main()"),
     ],
 )
 def test_the_example_of_an_error_is_a_function_of_the_file(code: str, named: str, tmp_path: Path) -> None:
     (tmp_path / "agent.py").write_text(code)
-    assert script.example_call(tmp_path / "agent.py") == f"agent.py:{named}()"
+    assert script.example_call(tmp_path / "agent.py") == named

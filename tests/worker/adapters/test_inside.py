@@ -106,8 +106,8 @@ def test_a_person_files_and_events(
 
     _look_at_events(client, run)
     found = runner("checkpoint", "list", run)
-    assert [one["trigger"] for one in found][-1] == "llm_call_completed"
-    assert len(found) == 3
+    # CrewAI's cache has what the tool gave: of each answer it is an event, and the calls that are replayed are none.
+    assert [one["trigger"] for one in found] == ["tool_usage_finished", "llm_call_completed", "tool_usage_finished"]
 
     # A fork that does the second task again keeps the first one's file, under the name it was written with.
     fork = runner("fork", run, "--edit", "write=Edited.")
