@@ -4,17 +4,18 @@ which calls it has sent.
 The worker's main process reads it. The memory is shared by fork; each process of the pool writes its own part of it,
 without a lock and without a system call, and what a dead one noted is still there.
 
-The store lists what a worker has claimed; only the worker knows what its processes are at. Where the two differ for
-longer than an answer is on its way, the claim was dropped (its end was refused, or its answer was lost), or the store
-was restored to an earlier state: no process performs it, and it is to be handed back.
+The store lists the claims of a worker; only the worker knows which of them its processes perform. If the two differ for
+longer than an answer takes, the claim was dropped (its final write was refused, or the answer was lost), or the store
+was restored to an earlier state: no process performs the claim, and its task has to be rescheduled.
 
-What the store acknowledged to each is remembered as well (`acknowledged.py`): it may forget it.
+The writes that the store acknowledged to each process are remembered as well (`acknowledged_writes.py`), in case the
+store loses them.
 
-A call, or the use of a tool, is noted in the store before it goes out, or a kill could hide it. A process that is
-killed between the two leaves a note of what was never sent. The worker that reclaims its task on the same machine sees
-this here, and counts it as what it is: not made. Who cannot look counts it as in doubt. What left before its note was
-confirmed is said to have, and counts even if the note never came. While the store refuses, or is away, a process says
-here also which steps it may not know of. This part is in a file, which outlives the worker.
+A model call or a tool use is noted in the store before it leaves, or a kill could hide it. A process that is killed
+between the two leaves a note of a call that was never sent. If its task is taken back on the same machine, this memory
+shows that, and the call is not counted. If the memory cannot be read, the call counts as in doubt. A call that left
+before its note was confirmed is marked as such, and counts even if the note never arrived. While the store refuses, or
+is away, a process also states here which steps the store may lack. This part is in a file, which outlives the worker.
 """
 
 import contextlib
@@ -46,16 +47,16 @@ _places = 0
 
 
 class Performed(NamedTuple):
-    """What a process is at: a task, as `digest` of its reference, and the token; 0 while the claim is asked for."""
+    """What a process performs: the `digest` of the task's reference, and the token; 0 until the claim is granted."""
 
     task: bytes
     token: int
 
 
 class Page:
-    """Where one process says what it is at. Said before the claim is asked for, so no claim is ever ahead of it.
+    """The page on which one process states its task, before it asks for the claim: no claim is ever ahead of its page.
 
-    ``log`` is for what the store acknowledges to it.
+    ``log`` keeps the writes that the store acknowledged to the process.
     """
 
     def __init__(self, memory: "mmap.mmap | bytearray", start: int, process: str, log: Log) -> None:
@@ -65,16 +66,16 @@ class Page:
         self.over()
 
     def claiming(self, ref: str) -> None:
-        """A claim is about to be asked for."""
+        """State that a claim of the task ``ref`` is about to be requested."""
         self._say(digest(ref), 0)
 
     def claimed(self, ref: str, token: int) -> None:
-        """It was given."""
+        """State that the claim was granted, with this fencing token."""
         self._say(digest(ref), token)
         self.log.claimed(ref, token)
 
     def over(self) -> None:
-        """The process is at nothing: what it had claimed is committed, handed back, or dropped."""
+        """State that the process performs no task: its claim is committed, released or dropped."""
         self._say(_IDLE, 0)
 
     def _say(self, task: bytes, token: int) -> None:
@@ -102,7 +103,7 @@ def page(place: int | None, process: str, *, in_shared_process: bool = False) ->
 
 
 def forget(pid: int) -> None:
-    """In the main process: a process has died whose tasks had a page each."""
+    """Clear the pages of a dead process whose tasks had one each. Call it in the main process."""
     named = f"{pid}-".encode()
     for at in range(_places * _PAGE.size, len(_memory) if _memory is not None else 0, _PAGE.size):
         if _memory is not None and _memory[at : at + len(named)] == named:
@@ -110,9 +111,9 @@ def forget(pid: int) -> None:
 
 
 def performed() -> dict[str, Performed]:
-    """What each process is at, by name; of one that is missing nothing is known.
+    """Return what each process performs, by its name; nothing is known of a process that is missing.
 
-    A page that is read while it is written may be nonsense. Who acts on it looks twice.
+    A page that is read while it is written may be inconsistent, so read it twice before you act on it.
     """
     found = {}
     for process, task, token in _PAGE.iter_unpack(_memory[:] if _memory is not None else b""):
@@ -122,18 +123,18 @@ def performed() -> dict[str, Performed]:
 
 
 def remembered() -> list[Acknowledged]:
-    """What the store has lately acknowledged to these processes, and to those that had their places before."""
+    """Return the writes that the store acknowledged recently to these processes, and to their predecessors."""
     return [claim for logs in (_logs, _thread_logs) if logs is not None for claim in logs.claims()]
 
 
 @lru_cache(maxsize=4096)  # of each task in flight, at each heartbeat
 def digest(ref: str) -> bytes:
-    """A task's reference, in the length that pages have for it."""
+    """Return a hash of a task's reference, of the length that a page has for it."""
     return hashlib.sha1(ref.encode("utf-8", "surrogateescape"), usedforsecurity=False).digest()  # where FIPS holds, too
 
 
 def performs(at: Performed | None, ref: str, token: int) -> bool:
-    """Whether a process that is ``at`` this performs this claim; yes where nothing is known of it."""
+    """Whether a process whose page says ``at`` performs this claim; True if nothing is known of the process."""
     return at is None or (at.task == digest(ref) and at.token in (0, token))
 
 
@@ -155,7 +156,7 @@ _sent: mmap.mmap | None = None
 
 
 class SentCalls:
-    """The calls of models, and uses of tools, of one claim that left, or may have. ``say`` is told, if there is one."""
+    """The model calls and tool uses of one claim that left, or may have. Each change is passed to ``say``, if given."""
 
     def __init__(self, token: int, say: Callable[[str], None] | None) -> None:
         self._token, self._say = token, say
@@ -169,24 +170,24 @@ class SentCalls:
         self._notify()
 
     def count(self, entry: AccountKey, many: int) -> None:
-        """So many more of a kind are out."""
+        """Add ``many`` calls of one kind that are out."""
         if entry.kind != "step":
             self._out[entry] = max(self._out.get(entry, 0) + many, 0)
             self._notify()
 
     def confirmed(self) -> None:
-        """The store has the notes that were sent ahead."""
+        """State that the store has confirmed the notes that were sent ahead."""
         self.ahead = False
         self._notify()
 
     def unsure(self, begun: Counters) -> None:
-        """The store may not know of these steps. Who takes the task back counts them: what leaves, by what left."""
+        """State that the store may lack these steps: they count when the task is taken back, calls if they left."""
         self._unsure = {STEP: begun[STEP]} if begun[STEP] > 0 else {}
         self.is_unsure = True
         self._notify()
 
     def sure(self) -> None:
-        """It knows."""
+        """State that the store knows all steps."""
         if self._unsure is not None:
             self._unsure = None
             self.is_unsure = False
@@ -223,7 +224,7 @@ class SentCalls:
 
 @lru_cache(maxsize=256)
 def _text_of_one(token: int, entry: AccountKey, many: int) -> str:
-    """The text of a claim of whose calls so many of one kind are out, and nothing else."""
+    """Return the text of a claim with only calls of one kind out: ``many`` of them."""
     return f"{token} [{_TOOLS_TOO}{f', {line_of(entry, many, 0)}' if many else ''}]"
 
 
@@ -280,7 +281,7 @@ def slot(place: int | None) -> Callable[[str], None] | None:
 
 
 def read_marks(path: str) -> Mapping[str, str]:
-    """What the processes of a worker said last, by pid; of those that are missing nothing is known."""
+    """Return the last statement of each process of a worker, by pid; nothing is known of those that are missing."""
     found: dict[str, str] = {}
     with contextlib.suppress(OSError, struct.error):
         if not Path(path).name.startswith(_PREFIX) or Path(path).stat().st_uid != os.getuid():
@@ -297,23 +298,23 @@ def read_marks(path: str) -> Mapping[str, str]:
 
 
 def is_final(path: str) -> bool:
-    """Whether nothing is added to what they said: they are dead, and have not only frozen."""
+    """Whether the statements in the file are final: its processes are dead, not just frozen."""
     with contextlib.suppress(OSError):
         return Path(path).name.startswith(_PREFIX) and _abandoned(Path(path))
     return False
 
 
 def remove(path: str) -> None:
-    """Close it: it is not read any more."""
+    """Remove the file, which is no longer read."""
     if Path(path).name.startswith(_PREFIX):
         with contextlib.suppress(OSError):
             Path(path).unlink()
 
 
 def sweep(store: str, needed: Collection[str], clock: Clock = SYSTEM) -> None:
-    """Take away what dead workers left behind, but for the files ``needed`` by who hands the tasks of ``store`` back.
+    """Remove the files of dead workers, except for those ``needed`` to reschedule the tasks of ``store``.
 
-    Those of another store's workers stay for an hour: who looks for them is not known here.
+    Files of another store's workers stay for an hour, because it is not known here whether they are needed.
     """
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
@@ -324,7 +325,7 @@ def sweep(store: str, needed: Collection[str], clock: Clock = SYSTEM) -> None:
 
 
 def _abandoned(path: Path) -> bool:
-    """Whether all processes that write there are dead. From the first look on that finds them so, it is read-only."""
+    """Whether all processes that write to the file are dead. It is read-only from the first time that they are."""
     pid = path.name.removeprefix(_PREFIX).partition("-")[0]
     if pid.isdigit() and processes.runs(pid):
         return False

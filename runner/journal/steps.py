@@ -1,7 +1,7 @@
-"""Steps: what one is known by, what of it is kept, which are being done, and how far their task is.
+"""Steps: their identities, their records, those in progress, and the progress of their task.
 
-What is kept, its result and the files it wrote, is JSON, the same in every process. How far the task is, is counted
-here alone: the store learns it with the next record, and a task that skips what it did begins from it.
+The record of a step, with its result and the files it wrote, is JSON, the same in every process. The task's progress is
+counted here alone: the store gets it with the next record, and a task that skips completed steps begins from it.
 """
 
 import contextlib
@@ -31,9 +31,9 @@ AS_WRITTEN = frozenset({str, int, bool, type(None)})  #: types of values that co
 
 
 def identity(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """What a step is known by: its name, and its arguments by their hash. Raises ValueError if the name is no UTF-8.
+    """Return the identity of a step: its name and a hash of its arguments.
 
-    So nothing is done whose record could not be written.
+    Raises `ValueError` if the name is not UTF-8: a step whose record could not be written never begins.
     """
     if not name.isascii() and _SURROGATE.search(name):
         raise ValueError(f"the step name {name!r} contains half of a surrogate pair, which is not valid UTF-8")
@@ -48,7 +48,7 @@ def identity(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
 
 
 def _plain(args: tuple[Any, ...]) -> str | None:
-    """The JSON of arguments that are numbers and plain texts, as most are; None for others."""
+    """Return the JSON of arguments that are numbers and plain texts, as most are; None for others."""
     found = ""
     for one in args:
         if type(one) is int:
@@ -61,14 +61,14 @@ def _plain(args: tuple[Any, ...]) -> str | None:
 
 
 def is_async(fn: Callable[..., Any]) -> bool:
-    """Whether it is an async function; of a plain one by a look."""
+    """Whether ``fn`` is an async function. For a plain function this is a look at its flags."""
     if type(fn) is types.FunctionType and not fn.__dict__:
         return bool(fn.__code__.co_flags & inspect.CO_COROUTINE)
     return inspect.iscoroutinefunction(fn)
 
 
 def _canonical(value: Any) -> Any:
-    """The value as JSON that is the same in every process: sets in order, strange objects by their type."""
+    """Return the value as JSON that is the same in every process: sets sorted, unknown objects as their type."""
     if type(value) is int or (type(value) is str and value.isascii()):
         return value
     if isinstance(value, Mapping):
@@ -93,7 +93,7 @@ def _canonical(value: Any) -> Any:
 
 
 def type_of_result(fn: Callable[..., Any]) -> Any:
-    """The adapter of the function's return annotation, if it says more than plain JSON does."""
+    """Return the type adapter of the function's return annotation, or None if plain JSON suffices."""
     found = getattr(fn, "__annotations__", {}).get("return")
     if found is None or found in (str, int, float, bool, Any, "str", "int", "float", "bool", "Any"):
         return None
@@ -104,7 +104,7 @@ def type_of_result(fn: Callable[..., Any]) -> Any:
 
 
 def dump(name: str, value: Any, result_type: Any) -> str:
-    """The value as text. Raises TypeError if it is nothing that JSON knows."""
+    """Return the value as JSON text. Raises `TypeError` if it cannot be JSON."""
     if type(value) is types.CoroutineType:
         value.close()
         raise TypeError(f"step {name!r} returned a coroutine: give the async function itself, and await the step")
@@ -129,18 +129,18 @@ def dump(name: str, value: Any, result_type: Any) -> str:
 
 
 def _kind(value: Any) -> str:
-    """The name of the value's type with its article."""
+    """Return the name of the value's type with its article."""
     name = type(value).__qualname__
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 
 
 def load_own(value: Any, text: str, result_type: Any) -> Any:
-    """The same of a value that was just dumped, which most need no reading for."""
+    """`load` a value that was just dumped; most such values need no parsing."""
     return value if type(value) in AS_WRITTEN and result_type is None else load(text, result_type)
 
 
 def load(text: str, result_type: Any) -> Any:
-    """Both a first call and a replay give the value as read back, so code sees the same thing each time."""
+    """Return the value from its JSON text. A first call does this too, so code gets the same value on replay."""
     value = json.loads(text)
     if result_type is None:
         return value
@@ -151,19 +151,19 @@ def load(text: str, result_type: Any) -> Any:
 
 
 class Kept(Protocol):
-    """The files of a task, which are kept with its steps."""
+    """The files of a task that are recorded with its steps."""
 
     made: bool
     """Whether there may be any."""
 
     def mark(self) -> int:
-        """A point in time."""
+        """Return a point in time, for `changed`."""
 
     def changed(self, since: int = 0) -> Mapping[str, Any]:
-        """What was written, changed or removed since then, as JSON."""
+        """Return the files that were written, changed or removed since then, as JSON."""
 
     def lay(self, files: Mapping[str, Any]) -> None:
-        """Have that be so again."""
+        """Write, change and remove these files again."""
 
 
 class StepFiles:
@@ -189,7 +189,7 @@ class StepFiles:
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to keep, of no step."""
+        """Whether no step has files to record."""
         return not self._files.made and not self._some
 
     def mark(self) -> int:
@@ -197,9 +197,9 @@ class StepFiles:
         return self._files.mark()
 
     def keep(self, step: str, since: int | None = None) -> None:
-        """Record what a step changed, before the step itself is: where that is replayed it has done all of it.
+        """Record the files that a step changed, before the step itself is recorded, so that a replay finds all of them.
 
-        Of a step whose start is unknown it is all that was not noticed before.
+        If the start of the step is unknown, these are all changes that were not recorded before.
         """
         changed = self._files.changed(self._noticed if since is None else since)
         self._noticed = self._files.mark()
@@ -210,7 +210,7 @@ class StepFiles:
             self._record(_files_of(step, len(before)), json.dumps([self._records, changed], ensure_ascii=False))
 
     def lay(self, steps: Iterable[str]) -> None:
-        """Have the files be as they were after these steps."""
+        """Restore the files as they were after these steps."""
         names = [found for step in steps if (found := self._names(step))]
         for name in (name for found in names for name in found):
             self._passed(name)
@@ -219,7 +219,7 @@ class StepFiles:
             self._files.lay(json.loads(self._recorded[name])[1])
 
     def _names(self, step: str) -> list[str]:
-        """Under which names files of a step are recorded, oldest first."""
+        """Return the names under which files of a step are recorded, oldest first."""
         found: list[str] = []
         while (name := _files_of(step, len(found))) in self._recorded:
             found.append(name)
@@ -234,7 +234,7 @@ def _files_of(step: str, before: int) -> str:
 
 
 class NoFiles:
-    """For a task whose files are not kept."""
+    """Replaces `StepFiles` for a task whose files are not kept."""
 
     idle = True
 
@@ -246,7 +246,7 @@ class NoFiles:
         """Nothing to record."""
 
     def lay(self, steps: Iterable[str]) -> None:
-        """Nothing to lay."""
+        """Nothing to restore."""
 
 
 NO_FILES = NoFiles()
@@ -256,8 +256,8 @@ NO_FILES = NoFiles()
 
 
 class Frame:
-    """A step that is being done. ``entry`` is what it is in the account; None once others stand for it. It is recorded
-    as its key says, unless what is recorded there cannot be replayed."""
+    """A step in progress. ``entry`` is its kind in the account; None once inner steps count instead. It is recorded
+    under its key, unless the record there cannot be replayed."""
 
     __slots__ = ("entry", "journal", "key", "outer", "recorded_as")
 
@@ -266,7 +266,7 @@ class Frame:
         self.recorded_as = key
 
     def find(self, records: Mapping[str, str], usable: Callable[[str, str], bool]) -> str | None:
-        """Its record, if that can be replayed: ``usable`` says so of the name of one and of what it says."""
+        """Return its record if it can be replayed. ``usable`` decides that from a record's name and text."""
         recorded = records.get(self.key)
         again = 1
         while recorded is not None and not usable(self.recorded_as, recorded):
@@ -281,7 +281,7 @@ _superseding = threading.Lock()  # the frames of nested journals are changed und
 
 
 def supersede(frame: Frame | None) -> list[AccountKey]:
-    """What the steps from here outward are in the account: from now on others stand for them. A tool is a tool."""
+    """Return the account entries of this step and the enclosing ones, which inner steps replace; tools keep theirs."""
     found = []
     with _superseding:
         while frame is not None:
@@ -293,19 +293,19 @@ def supersede(frame: Frame | None) -> list[AccountKey]:
 
 
 class Doing:
-    """The steps of a task that are being done, in whatever threads."""
+    """The steps of a task that are in progress, in all threads."""
 
     def __init__(self) -> None:
         self._frames: dict[Frame, None] = {}  # in the order in which they began
 
     def enter(self, frame: Frame) -> Token[Frame | None]:
-        """It is done from here on, until `leave`."""
+        """Begin a step; it is in progress until `leave`."""
         token = current_step.set(frame)
         self._frames[frame] = None
         return token
 
     def leave(self, frame: Frame, token: Token[Frame | None]) -> None:
-        """It is over. The ``token`` is what `enter` gave."""
+        """End a step. ``token`` is what `enter` returned."""
         del self._frames[frame]
         try:  # noqa: SIM105 - `suppress` costs three calls
             current_step.reset(token)
@@ -314,7 +314,7 @@ class Doing:
 
     @contextlib.contextmanager
     def inside(self, frame: Frame) -> Iterator[None]:
-        """While it is done."""
+        """`enter` the step, and `leave` it at the end."""
         token = self.enter(frame)
         try:
             yield
@@ -322,7 +322,7 @@ class Doing:
             self.leave(frame, token)
 
     def sole(self) -> Frame | None:
-        """The innermost one, if there is no doubt which."""
+        """Return the innermost step, if it is unambiguous; else None."""
         doing = list(self._frames)
         inner = [one for one in doing if not any(other.outer is one for other in doing)]
         return inner[0] if len(inner) == 1 else None
@@ -333,7 +333,7 @@ _AROUND = re.compile(r"#\d+(?=/)")
 
 
 class JournalProgress:
-    """The counts of one task in flight, of which this is ``recorded``. The journal's lock guards them."""
+    """The counts of one task in flight with these ``recorded`` steps. The journal's lock guards them."""
 
     def __init__(self, recorded: Mapping[str, str]) -> None:
         self._recorded = recorded
@@ -342,14 +342,14 @@ class JournalProgress:
         self._inside_of: Counter[str] | None = None
 
     def account(self) -> Counters:
-        """All that it was given so far."""
+        """Return all counts so far."""
         found = Counters()
         found.add(self._given)
         found.add(self._replayed)
         return found
 
     def take_replayed(self) -> Counters:
-        """What was replayed since this was last asked."""
+        """Return the counts of replays since the last call."""
         count = self._replayed
         if count or count.passed:
             self._replayed = Counters()
@@ -357,11 +357,11 @@ class JournalProgress:
         return count
 
     def replay(self, count: Counters) -> None:
-        """So much more was replayed."""
+        """Add to the counts of replays."""
         self._replayed.add(count)
 
     def replay_step(self, entry: AccountKey | None, inside: Iterable[str]) -> None:
-        """A step was replayed. Where calls of models were recorded ``inside`` of it, they stand for it."""
+        """Count a replayed step; if model calls were recorded ``inside`` it, those are counted instead."""
         calls = Counters()
         for name in inside:
             one = json.loads(self._recorded[name])
@@ -369,12 +369,12 @@ class JournalProgress:
         self._replayed.add(calls or Counters([entry] if entry is not None else []))
 
     def serve(self, key: str, entry: AccountKey, usage: Usage) -> None:
-        """A call was replayed: its record is behind the task."""
+        """Count a replayed call and mark its record as passed."""
         self._replayed.served(entry, usage)
         self.mark_passed(key)
 
     def give(self, entry: AccountKey | None, usage: Usage, many: int = 1) -> None:
-        """A step was done, or so ``many`` alike, and counts if it has an entry."""
+        """Count a completed step, or ``many`` of the same kind, if it has an entry."""
         if entry is not None:
             self._given[entry] += many
             if usage is not NO_TOKENS:

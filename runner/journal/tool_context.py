@@ -1,7 +1,7 @@
-"""What the uses of a task's tools changed in the objects that their framework lent them.
+"""Records the changes that tools make in the objects that their framework passes to them.
 
-A change is recorded with the use in which it came. Of uses side by side, whose change it was cannot be told: what all
-of them changed is recorded once the last one is; until then, those of them in which something changed are done again
+A change is recorded with the tool use that made it. Concurrent uses cannot be told apart: the changes of all
+of them are recorded with the last one; until then, those of them that saw a change are done again
 when the task restarts.
 """
 
@@ -22,7 +22,7 @@ from runner.journal.journal import Journal
 
 
 class Without(NamedTuple):
-    """A dict of which some keys are the framework's own: what those hold is left as it is."""
+    """A dict without some keys: the values of the framework's own keys are neither recorded nor restored."""
 
     thing: Mapping[str, Any]
     keys: Collection[str]
@@ -34,7 +34,7 @@ _lock = threading.Lock()
 
 
 class TaskContexts:
-    """Those of one task in flight."""
+    """The objects that tools of one task in flight may change."""
 
     def __init__(self, journal: Journal, name_of: encoding.NameOf, find: encoding.Find) -> None:
         self._journal, self._name_of, self._find = journal, name_of, find
@@ -45,7 +45,7 @@ class TaskContexts:
 
     @classmethod
     def of(cls, journal: Journal, name_of: encoding.NameOf, find: encoding.Find) -> "TaskContexts":
-        """Those of the task that has this journal."""
+        """Return the objects of the task with this journal."""
         with _lock:
             found = _of_journals.get(journal)
             if found is None:
@@ -53,11 +53,11 @@ class TaskContexts:
             return found
 
     def lend(self, objects: Sequence[Any]) -> "LentContext":
-        """A use begins that may change these."""
+        """Begin a tool use that may change these objects."""
         return LentContext(self, [self._begin(one) for one in objects])
 
     def restore(self, objects: Sequence[Any], records: Sequence[Any]) -> bool:
-        """Do to the objects what a use did that is not run again; False where that is not known."""
+        """Apply the changes of a replayed tool use to the objects. Returns False if the changes are not known."""
         if len(objects) != len(records):
             return False
         puts = []
@@ -82,11 +82,11 @@ class TaskContexts:
         return True
 
     def raised(self, error: BaseException, name: str) -> None:
-        """A use raised this, or its record was replayed, which has that name."""
+        """Note that a tool use raised this error, or replayed it from the record of that name."""
         self._raised.append((error, name))
 
     def has_ended(self, name: str) -> bool:
-        """Whether what is recorded under this name as raised ended an attempt at the task: it is not replayed."""
+        """Whether the error recorded under this name ended an attempt at the task: such an error is not replayed."""
         return self._journal.get_marker(f"ended {name}") is not None
 
     def _ended_by(self, error: BaseException) -> None:
@@ -110,7 +110,7 @@ class TaskContexts:
         return lent
 
     def _end(self, lent: "_Lent") -> Any:
-        """What a use did to one object: changes, or what they are recorded as with those of others, or why neither."""
+        """Return the changes of a use in one object, the name of a shared record of them, or why there is neither."""
         now = _seen(lent.thing, self._name_of, lent.without)
         with _lock:
             self._lent.remove(lent)
@@ -138,7 +138,7 @@ class TaskContexts:
 
 
 class LentContext:
-    """What one use may change, while it is done."""
+    """The objects that one tool use may change, while it runs."""
 
     def __init__(self, contexts: TaskContexts, lent: "Sequence[_Lent]") -> None:
         self._contexts, self._lent, self._is_over = contexts, list(lent), False
@@ -148,13 +148,13 @@ class LentContext:
         self.around = next((one.around for one in self._lent), None)
 
     def abandon(self) -> None:
-        """It is over, and not recorded."""
+        """End the use without a record."""
         if not self._is_over:
             with contextlib.suppress(NotSerializable):
                 self.end(is_kept=False)
 
     def recorded(self) -> None:
-        """It is over, and recorded."""
+        """Note that the use is over and recorded."""
         for one in self._lent:
             self._contexts._recorded(one)
 
@@ -178,7 +178,7 @@ class LentContext:
 
 
 class _Lent:
-    """One object that is lent to one use."""
+    """One object that one tool use may change."""
 
     use: LentContext | None = None
 
@@ -189,7 +189,7 @@ class _Lent:
         self.together: _Together | None = None
 
     def is_inside(self, other: "_Lent") -> bool:
-        """Whether the other use is around this one."""
+        """Whether this use is inside the other one."""
         around = self.around
         while around is not None:
             if around is other.use:
@@ -199,7 +199,7 @@ class _Lent:
 
 
 class _Together:
-    """Uses side by side, which changed the same object."""
+    """Concurrent uses that changed the same object."""
 
     def __init__(self, before: Snapshot | None) -> None:
         self.name = uuid.uuid4().hex
@@ -209,7 +209,7 @@ class _Together:
         self.is_lost = False
 
     def add(self, lent: _Lent) -> None:
-        """It belongs to them."""
+        """Add a use."""
         if lent not in self._members:
             lent.together = self
             self._members.add(lent)
@@ -217,12 +217,12 @@ class _Together:
             self._unrecorded += 1
 
     def end(self, now: Snapshot | None) -> None:
-        """One of them is over."""
+        """End one of the uses."""
         self._open -= 1
         self.after = now
 
     def are_recorded(self) -> bool:
-        """One of them is recorded: whether all are."""
+        """Note that one of the uses is recorded. Returns whether all are."""
         self._unrecorded -= 1
         return not self._unrecorded and not self._open and not self.is_lost
 
@@ -245,7 +245,7 @@ def _changes(before: Snapshot | None, now: Snapshot | None) -> list[Any]:
 
 
 def _chain(error: BaseException) -> Iterable[BaseException]:
-    """An error, and those that it came of."""
+    """Yield an error and the errors that caused it."""
     seen: dict[int, BaseException] = {}
     left: list[BaseException | None] = [error]
     while left:

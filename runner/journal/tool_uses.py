@@ -1,7 +1,7 @@
-"""Each use of a tool is a step of the task around it, whoever's agent uses it: recorded, and replayed when it restarts.
+"""Makes each tool use a step of the task around it, whichever framework's agent makes it: recorded, and replayed.
 
-A use is known by the tool's name, its arguments and its occurrence, like any step. What a tool gives is recorded with
-its type, so that its framework shows a model the same after a restart; what it raises is recorded, too.
+A use is identified by the tool's name, its arguments and its occurrence, like any step. A result is recorded with its
+type, so that the framework shows a model the same after a restart; errors are recorded, too.
 """
 
 import contextlib
@@ -34,12 +34,12 @@ P = ParamSpec("P")
 
 
 class Use(NamedTuple):
-    """One use of a tool: its name, its arguments, the objects of the author's that it may change, and what it calls.
+    """One use of a tool: its name, its arguments, the author's objects that it may change, and the function it calls.
 
-    Arguments that are not JSON count by their type. What a use changes in those that are ``lent`` is there again where
-    it is replayed; a use that left what cannot be recorded is made again. ``calls`` is the function that the framework
-    calls for it, before any other code of the author's; None where that is not known. If it is `durable`, it is in the
-    account with the tool, whatever name that has.
+    Arguments that are not JSON count by their type. Changes in ``lent`` objects are applied again when the use is
+    replayed; a use whose changes cannot be recorded is made again. ``calls`` is the function that the framework
+    calls for it, before any other code of the author's; None if that is not known. If that function is `durable`, it
+    is counted together with the tool, under whatever name.
     """
 
     name: str
@@ -60,11 +60,11 @@ _PLAIN = (str, int, float, bool, type(None), bytes, list, tuple, dict, set, froz
 
 
 class ToolRaised(Exception):
-    """What a tool raised when it was really used, where its own class is not found any more: the same text."""
+    """Stands for an error of a replayed tool use whose own class is no longer found; it has the same text."""
 
 
 def durable(fn: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a function so that each call of it inside a task is a step: it happens once, whatever dies.
+    """Decorate a function so that each call of it inside a task is a step: it happens once, even if its process dies.
 
     ``fn`` may be async. It fits under the decorators by which frameworks make tools of functions (``@tool``,
     ``@function_tool``): name, signature and docstring stay. Outside of a task it is called as it is. Arguments that are
@@ -78,7 +78,7 @@ def durable(fn: Callable[P, T]) -> Callable[P, T]:
 
 
 def is_durable(fn: Any) -> bool:
-    """Whether each call of it is a step already: it was decorated, or a framework made a tool of it.
+    """Whether each call of ``fn`` is already a step: it was decorated, or a framework made a tool of it.
 
     Raises `TypeError` for an object that is neither a function nor such a tool.
     """
@@ -96,7 +96,7 @@ def is_durable(fn: Any) -> bool:
 
 @functools.cache
 def _frameworks() -> frozenset[str]:
-    """The packages whose tools are recorded where they are used."""
+    """Return the packages whose tool uses are recorded."""
     points = [one for group in ("crew_runner.agents", "crew_runner.adapters") for one in entry_points(group=group)]
     return frozenset((*(one.name.partition(".")[0] for one in points), "autogen_core", "langchain_core", "runner"))
 
@@ -109,7 +109,7 @@ def is_in_tool(name: str) -> bool:
 
 @contextlib.contextmanager
 def with_key() -> Iterator[None]:
-    """In here the key of the step at hand is the idempotency key."""
+    """Make the key of the current step the idempotency key while this is open."""
     with keyed(_key()):
         yield
 
@@ -207,7 +207,7 @@ def _known_by(value: Any) -> Any:
 
 
 def _key() -> str:
-    """Of the step that is being done: the same whenever it is begun again."""
+    """Return the key of the current step, which is the same each time that the step is attempted."""
     frame, first = current_step.get(), origin()
     return f"{first}:{hashlib.sha256(frame.key.encode()).hexdigest()[:16]}" if frame is not None and first else ""
 
@@ -231,7 +231,7 @@ class _Observed:
 
 
 class _Use:
-    """One use: what it gave is here where it was really made, and read from its record where it was not."""
+    """One tool use: it holds the tool's result if the tool was called, and reads it from the record otherwise."""
 
     def __init__(
         self,
@@ -271,7 +271,7 @@ class _Use:
         return counts
 
     def step(self, once: Callable[..., Any]) -> Any:
-        """Make it, or find what is recorded of it; a coroutine if it is made by one."""
+        """Call the tool, or find its record. Returns a coroutine if the tool is called by one."""
         name, arguments = self._use.name, self._use.arguments
         observer = self._journal.tool_observer if self._counted else None
         return self._journal.step(
@@ -288,7 +288,7 @@ class _Use:
 
     @property
     def outcome(self) -> Any:
-        """What the tool gave, or the error that it raised, once it was really used."""
+        """Return the result of the tool, or the error that it raised, after it was called."""
         return self._error if self._error is not None else self._given[0]
 
     @contextlib.contextmanager
@@ -332,7 +332,7 @@ class _Use:
         self.record = {"raised": [_name_of(type(error)), str(error), *about]}
 
     def result(self, recorded: Mapping[str, Any]) -> Any:
-        """What the tool gave. Raises what it raised."""
+        """Return the recorded result of the tool, or raise its recorded error."""
         if self._lent is not None:
             lent, self._lent = self._lent, None
             lent.recorded()
@@ -347,7 +347,7 @@ class _Use:
         return self._given[0]
 
     def _is_usable(self, name: str, text: str) -> bool:
-        """Whether what is recorded can stand for the use: what it gave, and what it changed."""
+        """Whether the record can replace the use: both its result and its changes."""
         record = json.loads(text)
         self._recorded_as = name
         if record.get("again") or ("raised" in record and self._contexts.has_ended(name)):
@@ -365,7 +365,7 @@ class _Use:
 
 
 def _remade(name: str, text: str, args: list[Any], types: list[Any]) -> Exception:
-    """The error as it was raised, where its class is known and takes its own arguments."""
+    """Return the error as it was raised, if its class is known and accepts its arguments."""
     of = _loaded(name)
     if isinstance(of, type) and issubclass(of, Exception):
         try:
@@ -378,7 +378,7 @@ def _remade(name: str, text: str, args: list[Any], types: list[Any]) -> Exceptio
 
 
 def _name_of(of: type) -> str:
-    """By module and name."""
+    """Return the module and name of a type."""
     return f"{of.__module__}:{of.__qualname__}"
 
 

@@ -31,7 +31,7 @@ _NOT_THEIRS = ("seed", "presence_penalty", "frequency_penalty", "reasoning_effor
 
 
 class Client:
-    """One model of theirs."""
+    """Calls one of Anthropic's models."""
 
     def __init__(self, target: Target, timeout: float | None, max_retries: int) -> None:
         self._target = target
@@ -39,11 +39,11 @@ class Client:
         self._own = OwnClient(partial(anthropic.Anthropic, **self._about))
 
     def warm(self) -> None:
-        """Have the vendor's client made."""
+        """Create the vendor's client ahead of the first call."""
         self._own.get()
 
     def complete(self, request: Request) -> Completion:
-        """Ask, and give the answer."""
+        """Send the request and return the answer."""
         client, body = self._own.get(), self._body(request)
         if not request.stream:
             with prompt_caching.made():
@@ -59,7 +59,7 @@ class Client:
             return _whole(stream.get_final_message())
 
     async def acomplete(self, request: Request) -> Completion:
-        """`complete` for those who await it."""
+        """Send the request and return the answer, like `complete`, without blocking the event loop."""
         body = self._body(request)
         with prompt_caching.made():
             async with anthropic.AsyncAnthropic(**self._about) as client:
@@ -92,7 +92,7 @@ class Client:
 
 
 def as_blocks(messages: Sequence[Message]) -> tuple[str, list[Message]]:
-    """The system's text, and the conversation in Anthropic's form: two sides that take turns, tools in blocks."""
+    """Return the system text, and the conversation in Anthropic's form: alternating roles, tools in blocks."""
     system: list[str] = []
     turns: list[Message] = []
     for message in messages:
@@ -165,14 +165,14 @@ def _read(answer: Any) -> Completion:
 
 
 class _StreamedPieces:
-    """Reports the pieces of a streamed answer as they come."""
+    """Reports the pieces of a streamed answer as they arrive."""
 
     def __init__(self, on_chunk: OnChunk | None) -> None:
         self._on_chunk = on_chunk
         self._uses: dict[int, tuple[int, Any, list[str]]] = {}  # by the place of its block: its number, and what came
 
     def add(self, event: Any) -> None:
-        """One more event of the stream."""
+        """Process the next event of the stream."""
         if self._on_chunk is None:
             return
         if event.type == "content_block_start" and event.content_block.type == "tool_use":

@@ -1,4 +1,4 @@
-"""What a model is asked, and what it answers, in the form that OpenAI's protocol gives both."""
+"""Requests to models and their answers, in the form of OpenAI's protocol."""
 
 import contextlib
 import copy
@@ -15,10 +15,10 @@ Message = dict[str, Any]
 
 
 class Piece(NamedTuple):
-    """A piece of a streamed answer: of its text, or of the use of a tool that it wants.
+    """A piece of a streamed answer: of its text, or of a tool call.
 
-    ``tool_call`` is in OpenAI's form, with an ``index`` and as far as it came; ``text`` is then what its arguments grew
-    by.
+    ``tool_call`` is in OpenAI's form, with an ``index``, as far as it has arrived; ``text`` is then the new part of its
+    arguments.
     """
 
     text: str
@@ -30,7 +30,7 @@ OnChunk = Callable[[Piece], object]
 
 @dataclass(frozen=True)
 class Request:
-    """One question. ``options`` are those of the vendor's client; ``schema`` is what the answer should fit, by name."""
+    """One request. ``options`` are those of the vendor's client; ``schema`` is the named JSON schema of the answer."""
 
     messages: Sequence[Message]
     tools: Sequence[Mapping[str, Any]] = ()
@@ -58,13 +58,13 @@ class Completion:
             object.__setattr__(self, "text", _as_utf8(self.text))
 
     def message(self) -> Message:
-        """As it stands in a conversation."""
+        """Return the answer as a message of the conversation."""
         said: Message = {"role": "assistant", "content": self.text}
         return {**said, "tool_calls": [dict(call) for call in self.tool_calls]} if self.tool_calls else said
 
 
 class ToolCalls(list[Message]):
-    """The calls that a model wants made. ``content`` is what it said beside them."""
+    """The tool calls that a model asks for. ``content`` is the text that came with them."""
 
     def __init__(self, calls: Sequence[Message], content: str = "") -> None:
         super().__init__(calls)
@@ -72,7 +72,7 @@ class ToolCalls(list[Message]):
 
 
 def sendable(value: Any) -> Any:
-    """A copy that can be sent: half a surrogate pair, such as file names have, is no UTF-8 and becomes a "?"."""
+    """Return a copy that can be sent: half a surrogate pair, as in file names, is not UTF-8 and becomes a "?"."""
     match value:
         case str():
             return value if value.isascii() else value.encode("utf-8", "replace").decode()
@@ -84,7 +84,7 @@ def sendable(value: Any) -> Any:
 
 
 def as_taken(function: Callable[..., Any], body: dict[str, Any]) -> dict[str, Any]:
-    """A call's arguments; those that this version of a client does not name go into the request as they are."""
+    """Return the arguments of a call; those that this version of a client does not name are sent unchanged."""
     named = _named(getattr(function, "__func__", function))
     if named is None:
         return body
@@ -95,14 +95,14 @@ def as_taken(function: Callable[..., Any], body: dict[str, Any]) -> dict[str, An
 
 @functools.lru_cache(maxsize=64)  # looking costs as much as sending
 def _named(function: Callable[..., Any]) -> frozenset[str] | None:
-    """The names of a function's arguments; None where it takes any."""
+    """Return the names of a function's arguments; None if it takes any."""
     named = inspect.signature(function).parameters
     return None if any(one.kind is one.VAR_KEYWORD for one in named.values()) else frozenset(named) - {"self"}
 
 
 @contextlib.contextmanager
 def reading() -> Iterator[None]:
-    """A stream is read: what breaks here was not tried again by the client."""
+    """Wrap the reading of a stream: the client does not retry errors in here."""
     try:
         yield
     except RunnerError:
@@ -114,7 +114,7 @@ def reading() -> Iterator[None]:
 
 
 def tool_call(number: int, ident: str | None, name: str | None, arguments: Any) -> Message:
-    """A call of a tool; one without an id gets one that is the same in every replay."""
+    """Return a tool call; a call without an id gets one that is the same in every replay."""
     given = _joined(arguments) if isinstance(arguments, str) else "{}"
     function = {"name": _as_utf8(name or ""), "arguments": given}
     return {"id": ident or f"call_{number}", "type": "function", "function": function}
@@ -125,14 +125,14 @@ def _as_utf8(text: str) -> str:
 
 
 def _joined(text: str) -> str:
-    """A text in which the halves of surrogate pairs that stand side by side are one character."""
+    """Return the text with adjacent halves of surrogate pairs joined into one character."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
 def usage_of(
     prompt: Any, completion: Any, *, cached: Any = None, written: Any = None, reasoning: Any = None
 ) -> dict[str, int]:
-    """What was counted, under the names that events have for it. Nothing where that is no numbers: it is paid for."""
+    """Return the token counts by their names in events; {} if one is no number: the answer is paid for all the same."""
     try:
         counted = {"prompt_tokens": int(prompt or 0), "completion_tokens": int(completion or 0)}
         extra = {
@@ -147,7 +147,7 @@ def usage_of(
 
 
 class Gathered:
-    """The pieces of a streamed answer of OpenAI's protocol, put together."""
+    """Puts together the pieces of a streamed answer of OpenAI's protocol."""
 
     def __init__(self, on_chunk: OnChunk | None) -> None:
         self._on_chunk = on_chunk
@@ -157,7 +157,7 @@ class Gathered:
         self._finish = ""
 
     def add(self, chunk: Any) -> None:
-        """One more piece."""
+        """Add the next piece."""
         self._usage = getattr(chunk, "usage", None) or self._usage
         for choice in getattr(chunk, "choices", None) or ():
             self._finish = choice.finish_reason or self._finish
@@ -182,11 +182,11 @@ class Gathered:
 
     @property
     def complete(self) -> bool:
-        """Whether the model came to an end of its own."""
+        """Whether the model ended its answer itself."""
         return bool(self._finish)
 
     def completion(self) -> Completion:
-        """What they are together."""
+        """Return the whole answer."""
         calls = [
             tool_call(number, call["id"], call["name"], call["arguments"])
             for number, (_, call) in enumerate(sorted(self._calls.items()))
@@ -195,13 +195,13 @@ class Gathered:
 
 
 def so_far(index: int, id: str | None, name: str, arguments: str) -> Message:
-    """A use of a tool, as far as it came."""
+    """Return a tool call, as far as it has arrived."""
     function = {"name": name or None, "arguments": arguments}
     return {"id": id, "type": "function", "index": index, "function": function}
 
 
 def openai_usage(usage: Any) -> dict[str, int]:
-    """The usage of an answer of OpenAI's protocol."""
+    """Return the token counts of an answer of OpenAI's protocol."""
     if usage is None:
         return {}
     prompt, completion = (getattr(usage, name, None) for name in ("prompt_tokens_details", "completion_tokens_details"))
@@ -214,7 +214,7 @@ def openai_usage(usage: Any) -> dict[str, int]:
 
 
 def read_openai(answer: Any) -> Completion:
-    """An answer of OpenAI's protocol. Raises `Unreadable` where it has not what one has."""
+    """Read an answer of OpenAI's protocol. Raises `Unreadable` if it lacks what an answer must have."""
     choices = getattr(answer, "choices", None)
     if not choices or getattr(choices[0], "message", None) is None:
         raise Unreadable("it is not a chat completion")

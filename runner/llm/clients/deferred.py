@@ -1,7 +1,7 @@
-"""Packages whose own code runs when something in them is first looked up, not when they are imported.
+"""Defers the code of packages until something in them is first looked up, instead of running it at import.
 
-Most of what OpenAI's client imports are the types of services that no agent calls. A module of such a package that is
-imported by its own name is there at once, as always.
+OpenAI's client mostly imports the types of services that no agent calls. A module of such a package that is
+imported by its own name is available at once, as always.
 """
 
 import sys
@@ -19,7 +19,7 @@ _names: set[str] = set()
 
 
 def defer(*names: str) -> None:
-    """See to it that these packages are such, unless they are imported already."""
+    """Defer the code of these packages, unless they are imported already."""
     _names.update(names)
     if not any(isinstance(one, _Finder) for one in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
@@ -36,7 +36,7 @@ class _Finder(MetaPathFinder):
 
 
 class _Deferring(Loader):
-    """The loader of one package, which runs its code later."""
+    """Loads one package, and runs its code later."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
@@ -54,7 +54,7 @@ class _Deferring(Loader):
         vars(module).update(__getattr__=partial(self._look_up, module), __dir__=partial(self._list, module))
 
     def _look_up(self, module: ModuleType, name: str) -> Any:
-        """What the package has under a name that is not there yet; another thread waits until all of it is."""
+        """Return an attribute of a package that has not run yet; other threads wait until it has run completely."""
         if name == "__all__" or not name.startswith("__"):
             with self._lock:
                 self._run(module)
@@ -68,7 +68,7 @@ class _Deferring(Loader):
             return sorted(vars(module))
 
     def _run(self, module: ModuleType) -> None:
-        """Once; again after an error, as another import would."""
+        """Run the package's code once, and again after an error, as another import would."""
         if self._has_run or self._runs_in == threading.get_ident():
             return
         self._runs_in = threading.get_ident()

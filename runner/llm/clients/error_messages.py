@@ -1,4 +1,4 @@
-"""What a model's service says when it does not answer, in one line and without keys."""
+"""Turns the errors of model services into one line without keys."""
 
 import contextlib
 import re
@@ -21,11 +21,11 @@ _TOO_LONG = re.compile(
 
 
 class Unreadable(Exception):
-    """An answer came that is none: cut off, or no JSON. Worth asking again."""
+    """The answer is unusable: cut off, or not JSON. The request can be repeated."""
 
 
 def format_failure(error: BaseException, target: Target, tries: int) -> ModelError:
-    """An error of a vendor's client as ours: it names the model and the place, and never a key."""
+    """Turn an error of a vendor's client into a `ModelError` that names the model and its address, and never a key."""
     # LiteLLM gives one that never arrived a status of its own making.
     status = None if type(error).__name__ == "APIConnectionError" else getattr(error, "status_code", None)
     text = _said(error, target.api_key)
@@ -48,7 +48,7 @@ def format_failure(error: BaseException, target: Target, tries: int) -> ModelErr
 
 
 def longer_than_waited(error: BaseException) -> str:
-    """What to say of a service that wants to be left alone for longer than calls wait; "" of others."""
+    """Return a message if the service asks for a longer pause than calls wait; else ""."""
     seconds = asked_to_wait(error)
     if seconds <= WAITED:
         return ""
@@ -56,7 +56,7 @@ def longer_than_waited(error: BaseException) -> str:
 
 
 def asked_to_wait(error: BaseException) -> float:
-    """For how many seconds a service that refused a call wants to be left alone; 0: it did not say."""
+    """Return the pause in seconds that a service asked for when it refused a call; 0 if it gave none."""
     headers: Any = getattr(getattr(error, "response", None), "headers", None) or {}
     with contextlib.suppress(AttributeError, TypeError, ValueError):
         said: Any = headers.get("retry-after")

@@ -9,16 +9,16 @@ from runner.llm.clients.model_names import Target
 
 
 class Client:
-    """One model, by the name that LiteLLM knows it by."""
+    """Calls one model, by LiteLLM's name for it."""
 
     def __init__(self, target: Target, timeout: float | None, max_retries: int) -> None:  # noqa: ARG002 - as others
         self._target, self._timeout = target, timeout
 
     def warm(self) -> None:
-        """It is imported; there is nothing more to make."""
+        """Do nothing: LiteLLM is imported by then, and has no client to create."""
 
     def complete(self, request: Request) -> Completion:
-        """Ask, and give the answer."""
+        """Send the request and return the answer."""
         answer = litellm.completion(**self._body(request))
         if not request.stream:
             return read_openai(answer)
@@ -28,7 +28,7 @@ class Client:
         return gathered.completion()
 
     async def acomplete(self, request: Request) -> Completion:
-        """`complete` for those who await it."""
+        """Send the request and return the answer, like `complete`, without blocking the event loop."""
         answer = await litellm.acompletion(**self._body(request))
         if not request.stream:
             return read_openai(answer)

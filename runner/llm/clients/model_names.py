@@ -1,4 +1,4 @@
-"""Which service a model's name means, where that is, and how much a model takes."""
+"""Finds the service and the address of a model by its name, and its context window."""
 
 import re
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from runner.core.errors import ModelError
 
 @dataclass(frozen=True, slots=True)
 class _Service:
-    """A service that speaks OpenAI's protocol: where it is, and the variables that say so."""
+    """A service that speaks OpenAI's protocol: its address, and the environment variables for address and key."""
 
     base_url: str
     url_variables: tuple[str, ...]
@@ -37,7 +37,7 @@ SERVICES: Mapping[str, _Service] = {
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a model is called: with which client, under which name, at which address, with which key."""
+    """How a model is called: the client, the model's name there, the address and the key."""
 
     client: str
     model: str
@@ -46,7 +46,7 @@ class Target:
 
     @property
     def place(self) -> str:
-        """The address as it can be shown: no user, no password."""
+        """Return the address without user and password, to be shown."""
         if self.base_url is None:
             return self.client
         parts = urlsplit(self.base_url)
@@ -54,14 +54,14 @@ class Target:
 
     @property
     def is_openai(self) -> bool:
-        """Whether it is OpenAI itself, and not a server that speaks its protocol."""
+        """Whether the service is OpenAI itself, not another server with its protocol."""
         return self.client == "openai" and self.base_url == _OPENAI
 
 
 def resolve(
     model: str, provider: str | None, base_url: str | None, api_key: str | None, environment: Mapping[str, str]
 ) -> Target:
-    """Where a model of that name is called from a process with that environment. Raises `ModelError`."""
+    """Return how a model of that name is called from a process with that environment. Raises `ModelError`."""
     prefix, slash, rest = model.partition("/")
     kind = (provider or "").lower()
     if not kind and slash and prefix.lower() in {*SERVICES, "anthropic", "litellm"}:
@@ -98,7 +98,7 @@ def resolve(
 
 @lru_cache(maxsize=64)
 def without_secrets(url: str) -> str:
-    """An address without user, password and keys."""
+    """Return an address without user, password and keys."""
     parts = urlsplit(url)
     query = urlencode([pair for pair in parse_qsl(parts.query) if pair[0].lower() not in _SECRETS])
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, query, ""))
@@ -129,6 +129,6 @@ _WINDOWS: tuple[tuple[str, int], ...] = (
 
 @lru_cache(maxsize=64)
 def context_window(model: str) -> int | None:
-    """How many tokens a model takes, where that is known."""
+    """Return the context window of a model in tokens; None if unknown."""
     name = model.rpartition("/")[2].lower()
     return next((size for pattern, size in _WINDOWS if re.match(pattern, name)), None)

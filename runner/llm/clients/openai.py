@@ -17,7 +17,7 @@ _REASONING = ("o1", "o3", "o4", "gpt-5")
 
 
 class Client:
-    """One model of one service."""
+    """Calls one model of one service."""
 
     def __init__(self, target: Target, timeout: float | None, max_retries: int) -> None:
         self._target = target
@@ -26,12 +26,12 @@ class Client:
         self._shared = SharedClients(partial(openai.AsyncOpenAI, **about), openai.DefaultAsyncHttpxClient)
 
     def warm(self) -> None:
-        """Have the vendor's client made, and what it imports with its first call."""
+        """Create the vendor's client, and import the modules that its first call needs."""
         client = self._shared.warm() if waiting.shared else self._own.get()
         client.chat.completions  # noqa: B018 - reading it imports it
 
     def complete(self, request: Request) -> Completion:
-        """Ask, and give the answer."""
+        """Send the request and return the answer."""
         client = self._own.get()
         body = self._body(request)
         if not request.stream:
@@ -43,7 +43,7 @@ class Client:
         return _whole(gathered)
 
     async def acomplete(self, request: Request) -> Completion:
-        """`complete` for those who await it."""
+        """Send the request and return the answer, like `complete`, without blocking the event loop."""
         body = self._body(request)
         async with self._shared.one() as client:
             if not request.stream:

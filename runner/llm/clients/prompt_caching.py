@@ -1,7 +1,7 @@
-"""Marks in a prompt, by which its service keeps it: what is asked again costs a tenth (Anthropic's prompt caching).
+"""Marks prompts for the service's cache: the cached part of a prompt costs a tenth (Anthropic's prompt caching).
 
-What is written to the cache costs a quarter more, so only a conversation that will continue is marked. The marks are no
-part of what is asked: a call is known in its journal by the request without them.
+Writing to the cache costs a quarter more, so only conversations that will continue are marked. The marks are not
+part of a call's identity: the journal identifies it by the request without them.
 """
 
 import re
@@ -22,7 +22,7 @@ _ANY = re.compile(_MARK)
 
 
 def mark(body: dict[str, Any]) -> None:
-    """Mark a request in Anthropic's form: what all conversations of an agent begin with, and how far this one is."""
+    """Mark a request in Anthropic's form: the common start of an agent's conversations, and the end of this one."""
     turns, tools, system = body["messages"], body.get("tools"), body.get("system")
     if not (tools or len(turns) > 1) or "cache_control" in body:
         return
@@ -38,10 +38,10 @@ def mark(body: dict[str, Any]) -> None:
 
 
 def made() -> ContextValue[bool]:
-    """What is asked in here is marked by us: those who know a call by its request look at it `without` the marks."""
+    """Note that requests in here are marked by us: the recording identifies them `without` the marks."""
     return ContextValue(_made, True)
 
 
 def without(body: bytes) -> bytes:
-    """A request as it was before it was marked, byte for byte; one that we did not mark as it is."""
+    """Return a request as it was before it was marked, byte for byte; requests that we did not mark are unchanged."""
     return _ANY.sub(b"", _SYSTEM.sub(rb"\1\2", body)) if _made.get() else body

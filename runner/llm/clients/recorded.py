@@ -1,6 +1,6 @@
-"""A recorded answer, read as its vendor's client reads it, without the client.
+"""Reads recorded answers as the vendor's client reads them, without the client.
 
-Answers of the usual form are read here: what is not, or in doubt, is None, and goes through the client as it came.
+Only answers of the usual form are read here. For others, or in doubt, `read` returns None, and the client reads them.
 """
 
 import json
@@ -13,11 +13,11 @@ from runner.llm.clients.completion import Completion, Gathered, Message, OnChunk
 
 
 class _Unusual(Exception):
-    """It is not of the usual form."""
+    """The answer does not have the usual form."""
 
 
 def _get(of: Any, name: str, kind: type) -> Any:
-    """A value of this very type; None where it is missing or null."""
+    """Return a value of exactly this type; None if it is missing or null."""
     value = of.get(name)
     if value is not None and type(value) is not kind:
         raise _Unusual
@@ -132,12 +132,12 @@ _READ = {("openai", False): _whole(_openai), ("openai", True): _openai_stream, (
 
 
 def can_read(client: str, streamed: bool) -> bool:
-    """Whether answers to this client are read here, as a whole or ``streamed``."""
+    """Whether answers to this client can be read here, as a whole or ``streamed``."""
     return (client, streamed) in _READ
 
 
 def read(client: str, streamed: bool, body: bytes, on_chunk: OnChunk | None = None) -> Completion | None:
-    """The answer in this body; None where its client is needed to tell. ``on_chunk`` is told the pieces it came in."""
+    """Return the answer in this body; None if its client is needed. ``on_chunk`` is called with the streamed pieces."""
     try:
         return _READ[client, streamed](body, on_chunk)
     except (_Unusual, ValueError):

@@ -1,8 +1,7 @@
-"""Vendors' clients, which are kept: one for each process, and several that are awaited where many tasks share one event
-loop.
+"""Keeps vendors' clients: one per process for blocking calls, several for coroutines whose tasks share an event loop.
 
-A client keeps connections, and looks through all of them for each request. So there are several, each for a few calls
-at a time; and one TLS context for all, which takes a megabyte and tens of milliseconds to make.
+A client searches all of its connections for each request. So there are several, each for a few calls
+at a time; they share one TLS context, which takes a megabyte and tens of milliseconds to create.
 """
 
 import contextlib
@@ -24,20 +23,20 @@ AT_ONCE = 64  #: calls of one client
 
 
 def arguments(target: Target, timeout: float | None, max_retries: int) -> dict[str, Any]:
-    """What a vendor's client is made with."""
+    """Return the arguments with which a vendor's client is created."""
     about = {"api_key": target.api_key, "base_url": target.base_url, "max_retries": max_retries}
     return about if timeout is None else {**about, "timeout": timeout}
 
 
 class OwnClient(Generic[C]):
-    """The client for calls that block: one for each process, as its connections are no good in a fork."""
+    """Keeps the client for blocking calls: one for each process, because its connections do not work in a fork."""
 
     def __init__(self, make: Callable[[], C]) -> None:
         self._make = make
         self._made: tuple[int, C] | None = None
 
     def get(self) -> C:
-        """The client, which is closed when this is not used any more."""
+        """Return this process's client, which is closed when this object is no longer used."""
         if self._made is None or self._made[0] != os.getpid():
             self._made = (os.getpid(), self._make())
             weakref.finalize(self, _close, *self._made).atexit = False
@@ -50,7 +49,7 @@ def _close(pid: int, client: Any) -> None:
 
 
 class SharedClients:
-    """The clients of one model of one service. ``make`` makes one, given more of its arguments."""
+    """The clients of one model of one service. ``make`` creates one, with further arguments."""
 
     def __init__(self, make: Callable[..., Any], http: Any) -> None:
         self._make, self._http = make, http
@@ -58,7 +57,7 @@ class SharedClients:
 
     @contextlib.asynccontextmanager
     async def one(self) -> AsyncIterator[Any]:
-        """A client for one call: of this call alone, unless the event loop is there for many."""
+        """Provide a client for one call: its own, unless the event loop is shared by many tasks."""
         if not waiting.is_shared_loop():
             async with self._make() as client:
                 yield client
@@ -71,13 +70,13 @@ class SharedClients:
             kept[1] -= 1
 
     def warm(self) -> Any:
-        """A client, made now; and what an event loop imports with its first connection. Not for the loop's thread."""
+        """Create a client, and import what an event loop needs for its first connection. Not for the loop's thread."""
         anyio.run(anyio.sleep, 0)
         client, _ = self._free()
         return client
 
     def _free(self) -> list[Any]:
-        """One of the clients that have room for a call, and how many are in flight there."""
+        """Return a client with room for a call, and the number of calls in flight there."""
         kept = next((one for one in self._kept if one[1] < AT_ONCE), None)
         if kept is None:
             kept = [self._make(http_client=self._http(verify=_tls(self._http))), 0]
@@ -87,6 +86,6 @@ class SharedClients:
 
 @functools.cache
 def _tls(http: Any) -> Any:
-    """As the library itself makes one."""
+    """Create a TLS context as the library itself does."""
     library = next(one.__module__ for one in http.__mro__ if one.__module__ in ("httpx", "httpx2"))
     return sys.modules[library].create_ssl_context()
