@@ -59,6 +59,13 @@ class Storm:
         self.environment = {
             version: {"PYTHONPATH": str(root), "PYTHONSAFEPATH": "1"} for version, root in (("old", old), ("new", ROOT))
         }
+        for version, environment in self.environment.items():
+            command = [sys.executable, "-c", "from runner.providers.redis import scripts; print(scripts.__file__)"]
+            found = subprocess.run(
+                command, env={**os.environ, **environment}, capture_output=True, check=True, text=True
+            ).stdout.strip()
+            if not Path(found).is_relative_to(environment["PYTHONPATH"]):
+                raise RuntimeError(f"what is to be the {version} version has {found}")
         self.versions: dict[int, str] = {}
         self.done: collections.Counter[str] = collections.Counter()
         self.runs: dict[str, str] = {}
@@ -81,11 +88,8 @@ class Storm:
         strangers = [worker for worker in self.alive if self.versions[worker.pid] not in versions]
         worker = self.rand.choice(strangers or self.alive)
         kind = "SIGTERM" if strangers else self.rand.choice(("SIGTERM", "child", "child", "group"))
-        about = worker.about()
-        if not about or not worker.children():
+        if not worker.about() or not worker.children():
             return  # it is just coming up, or going
-        if ("reads" in about) != (self.versions[worker.pid] == "new"):
-            raise RuntimeError(f"worker {worker.pid} is not of the version that it should be: {about}")
         with contextlib.suppress(ProcessLookupError):
             if kind == "SIGTERM":
                 worker.terminate()
