@@ -41,16 +41,16 @@ class NativeAdapter:
     name = "native"
 
     def accepts(self, thing: object) -> bool:
-        """Native crews only."""
+        """Whether ``thing`` is a native crew."""
         return isinstance(thing, Crew)
 
     def plan(self, crew: Crew, name: str) -> Plan:
-        """The crew's plan, with what its callbacks do before and after its tasks. Raises `BadCrew`."""
+        """Return the crew's plan, with its callbacks as tasks before and after all others. Raises `BadCrew`."""
         plan = self.plan_of_tasks(crew, name)
         return kickoff_callbacks.around(crew, plan)
 
     def plan_of_tasks(self, crew: Crew, name: str) -> Plan:
-        """The plan of its tasks alone: `kickoff` calls the callbacks itself. Raises `BadCrew`."""
+        """Return the plan without callbacks, which `kickoff` calls itself. Raises `BadCrew`."""
         if not crew.tasks:
             raise BadCrew("the crew has no tasks")
         refuse_staff(crew)
@@ -71,11 +71,11 @@ class NativeAdapter:
         return Plan(crew=crew.name or name, tasks=tuple(planned), inputs=_inputs(crew))
 
     def checkpoints(self, crew: Crew) -> CheckpointConfig | None:
-        """As ``checkpoint=`` says."""
+        """Return the checkpoint settings that the crew's ``checkpoint`` gives."""
         return resolve(crew.checkpoint)
 
     def warm(self, crew: Crew, key: str) -> None:
-        """The clients of the models that its agent, and its coworkers, ask."""
+        """Create the clients of the models that the task's agent and its coworkers call."""
         task = _task(crew, key)
         doer = crew.doer(task) if task.run is None else None
         for agent in (doer, *crew.coworkers(task)) if doer is not None else ():
@@ -84,36 +84,36 @@ class NativeAdapter:
                 model.warm()
 
     def source(self, crew: Crew, key: str) -> Task | Crew:
-        """The task; the crew for what its callbacks do before and after all tasks."""
+        """Return the task of that key; for the tasks of the crew's callbacks, the crew."""
         task = _task(crew, key)
         return crew if task is _CALLBACKS else task
 
     def retry(self, crew: Crew, key: str) -> tuple[int, float]:
-        """As the task says."""
+        """Return the task's number of retries, and the delay before the first in seconds."""
         task = _task(crew, key)
         return task.max_retries, task.retry_delay
 
     def input_kinds(self, crew: Crew) -> dict[str, str]:  # noqa: ARG002 - the port's names
-        """A crew's inputs are texts, where nothing else is given."""
+        """Return no kinds: a crew's inputs are texts in the absence of other values."""
         return {}
 
     def input_names(self, crew: Crew) -> list[str] | None:  # noqa: ARG002 - the port's names
-        """What its callables look up, no text names."""
+        """Return None: the inputs that callables look up are named in no text."""
         return None
 
     def output_files(self, crew: Crew) -> dict[str, str]:
-        """The ``output_file`` of each task that has one."""
+        """Return the ``output_file`` of each task that has one, by key."""
         return {key: t.output_file for key, t in zip(keys_of(crew), crew.all_tasks, strict=True) if t.output_file}
 
     def models(self, crew: Crew) -> dict[str, type[BaseModel]]:
-        """As ``output_pydantic``, ``output_json`` or the return annotation say."""
+        """Return the output models by key: those of ``output_pydantic``, ``output_json`` or the return annotation."""
         found = ((key, task.output_model()) for key, task in zip(keys_of(crew), crew.all_tasks, strict=True))
         return {key: model for key, model in found if model is not None}
 
     def only_waits(self, crew: Crew, key: str) -> bool:
-        """Whether nothing of it blocks.
+        """Whether no part of the task blocks its thread.
 
-        A coroutine does not, unless the task says that it wants a thread. Nor does an agent that asks an `LLM`: its
+        A coroutine does not block, unless the task asks for a thread. Nor does an agent with an `LLM`: its
         tools have threads of their own.
         """
         task = _task(crew, key)
@@ -129,7 +129,7 @@ class NativeAdapter:
         return not (crew.step_callback or doer.step_callback or doer.guardrail)
 
     def is_of_one_task(self, crew: Crew) -> bool:
-        """Whether each task needs a crew of its own: callbacks may leave something on their object."""
+        """Whether each task needs a crew object of its own, because callbacks may change theirs."""
         return bool(callback_state.owners(crew))
 
     def perform(self, crew: Crew, work: Work, *, is_begun: bool = False) -> str:
@@ -191,7 +191,7 @@ class NativeAdapter:
         return outputs.to_text({**record, **kickoff_callbacks.spent(work)} if crew.after_kickoff_callbacks else record)
 
     def _call_back(self, crew: Crew, work: Work, finish: Callable[[str, TaskOutput], TaskOutput]) -> str:
-        """What the crew's callbacks do before its first task, or after its last one."""
+        """Call the crew's callbacks before its first task, or after its last one. Returns the text to store."""
         if work.key == kickoff_callbacks.BEFORE:
             return kickoff_callbacks.begin(crew, work, _inputs(crew))
         crew.file_keys()
@@ -246,7 +246,7 @@ def keys_of(crew: Crew) -> list[str]:
 
 
 def _note_what_is_told(task: Task, doer: Agent | None, work: Work) -> None:
-    """The inputs in a task's texts count as used; an agent is told its own texts, and the context, also on resuming."""
+    """Record what a task's prompt uses: inputs in its and its agent's texts, and the context; also on resuming."""
     texts = [task.description, task.expected_output]
     if task.run is None:
         texts += [doer.role, doer.goal, doer.backstory] if doer else []
@@ -258,21 +258,21 @@ def _note_what_is_told(task: Task, doer: Agent | None, work: Work) -> None:
 
 
 def _filled(task: Task, work: Work) -> Task:
-    """A task as its code sees it: under the name that it has in the plan, and with the inputs in its texts."""
+    """Return the task as its code sees it: with its name in the plan, and with the inputs filled into its texts."""
     texts = {"description": task.description, "expected_output": task.expected_output}
     filled = {name: interpolate(text, work.inputs) for name, text in texts.items() if "{" in text}
     return task.model_copy(update={"name": work.key, **filled})
 
 
 def _timeout(crew: Crew, task: Task) -> float | None:
-    """A task ends with what its agent may take, if that is sooner."""
+    """Return the timeout in seconds: the task's own or its agent's limit, whichever is shorter."""
     doer = crew.doer(task)
     limits = [task.timeout, doer.max_execution_time if doer and task.run is None else None]
     return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _pool(crew: Crew, task: Task) -> str:
-    """As the task says, else a thread for what mostly waits."""
+    """Return the task's own choice of pool, else a thread for tasks that mostly wait."""
     if task.pool is not None:
         return THREAD if task.pool == "thread" else ""
     if task.run is not None:
@@ -319,7 +319,7 @@ def _context(task: Task, key: str, by_task: dict[int, str]) -> tuple[str, ...] |
 
 
 def _after(crew: Crew, keys: list[str], context: dict[str, tuple[str, ...] | None]) -> dict[str, tuple[str, ...]]:
-    """What each task waits for, and the refusal of contexts that can never be there."""
+    """Return the tasks that each task waits for. Refuses contexts that can never be available."""
     named = {key: context[key] or () for key in keys}
     refuse_cycles(named)
     if crew.process is Process.graph:
@@ -357,7 +357,7 @@ def _as_output(
 
 
 def _as_declared(key: str, task: Task, value: Any) -> TaskOutput:
-    """Text that is to be a model is read as one; what does not fit fails the task with the field's name."""
+    """Return the output as declared: text is parsed if a model is declared. A misfit fails the task with the field."""
     output, model = outputs.typed_output(key, value, task.names), task.output_model()
     if model is None:
         return output
@@ -374,7 +374,7 @@ def _as_declared(key: str, task: Task, value: Any) -> TaskOutput:
 
 
 def _given_by(value: Any) -> Any:
-    """What a task's code gave: what it awaited, where it is a coroutine."""
+    """Return the result of a task's code; a coroutine is awaited."""
     if type(value) is str or not inspect.isawaitable(value):  # to ask that of a text takes three calls
         return value
     waiter = waiting.here()

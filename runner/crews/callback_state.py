@@ -1,6 +1,6 @@
 """Carries the state of objects whose methods are crew callbacks over to the next callback, also in another process.
 
-As far as it is JSON, or a model of pydantic that the crew's own code has under that name.
+That includes values that are JSON, and pydantic models of the crew's own code.
 """
 
 import dataclasses
@@ -22,12 +22,12 @@ _ATOMS = frozenset({str, int, float, bool, bytes, type(None)})  #: types of valu
 
 
 def is_closing(callback: Callback) -> bool:
-    """Whether it is the callback by which each class of crews closes its MCP servers."""
+    """Whether this is the callback with which each class of crews closes its MCP servers."""
     return getattr(_behind(callback), "__name__", "") == "close_mcp_server"
 
 
 def owners(crew: Any) -> dict[str, Any]:
-    """The objects whose methods the callbacks of a crew's kickoff are, by a name that is the same in each process."""
+    """Return the objects whose methods are callbacks of the crew, by a name that is the same in each process."""
     found: dict[str, Any] = {}
     for callback in (*crew.before_kickoff_callbacks, *crew.after_kickoff_callbacks):
         owner = _owner(callback) if callback is not None else None
@@ -42,12 +42,12 @@ def owners(crew: Any) -> dict[str, Any]:
 
 
 def snapshot(owners: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """How these objects stand: what `left_on` compares with."""
+    """Return the current state of these objects, for `left_on` to compare with."""
     return {name: {key: _seen(value) for key, value in vars(owner).items()} for name, owner in owners.items()}
 
 
 def left_on(owners: Mapping[str, Any], before: Mapping[str, Mapping[str, Any]]) -> tuple[State, list[str]]:
-    """What was put on these objects since then; and, each in words, what of it cannot be carried."""
+    """Return the attributes set on these objects since then, and a description of each that cannot be stored."""
     state: State = {}
     lost = []
     for name, owner in owners.items():
@@ -62,16 +62,16 @@ def left_on(owners: Mapping[str, Any], before: Mapping[str, Mapping[str, Any]]) 
 
 
 def put_on(owners: Mapping[str, Any], state: Mapping[str, Mapping[str, Any]]) -> None:
-    """Give these objects what was left on them."""
+    """Set the stored attributes on these objects."""
     for name, found in state.items():
         for key, value in found.items() if name in owners else ():
             setattr(owners[name], key, _from_json(value, owners[name]))
 
 
 def keep(owners: Mapping[str, Any]) -> Callable[[], None]:
-    """Remember how these objects stand, and what is in the lists, dicts, sets and records of data that they hold.
+    """Remember the state of these objects, and the content of the lists, dicts, sets and data records in them.
 
-    Returns what has it so again, in the very same ones. Of other objects only which they are is known.
+    Returns a function that restores it in the same objects. Of other objects only the identity is restored.
     """
     lists: dict[int, tuple[list[Any], list[Any]]] = {}
     dicts: dict[int, tuple[dict[Any, Any], dict[Any, Any]]] = {}
@@ -113,7 +113,7 @@ def keep(owners: Mapping[str, Any]) -> Callable[[], None]:
 
 
 def _put_back(fields: dict[Any, Any], stood: Mapping[Any, Any]) -> None:
-    """Have a dict as it stood, in the order in which it stood. Key by key: a Counter's `update` adds."""
+    """Restore the content and order of a dict. Key by key: a Counter's `update` adds."""
     for key in fields.keys() - stood.keys():
         del fields[key]
     for key, value in stood.items():
@@ -125,7 +125,7 @@ def _put_back(fields: dict[Any, Any], stood: Mapping[Any, Any]) -> None:
 
 
 def _slots_of(record: Any) -> dict[str, Any]:
-    """What a record of data holds in slots."""
+    """Return the values in a data record's slots."""
     if not dataclasses.is_dataclass(record):
         return {}
     names = [field.name for field in dataclasses.fields(record) if field.name not in getattr(record, "__dict__", {})]
@@ -133,7 +133,7 @@ def _slots_of(record: Any) -> dict[str, Any]:
 
 
 def _is_data(value: Any) -> bool:
-    """Whether it is a record, of a class in the crew's own code, of nothing but what JSON knows."""
+    """Whether the value is a record that contains only JSON, of a class in the crew's own code."""
     if not (isinstance(value, BaseModel) or dataclasses.is_dataclass(value)) or isinstance(value, type):
         return False
     return type(value).__module__.startswith(PREFIX) and not isinstance(_seen(value), tuple)
@@ -148,7 +148,7 @@ def _owner(callback: Callback) -> Any:
 
 
 def _behind(callback: Callback) -> Callback:
-    """The method that a class of crews bound to its instance."""
+    """Return the method that a class of crews bound to its instance."""
     found = _closed_over(callback)
     return found["hook"] if "hook" in found and "instance" in found else callback
 
@@ -159,7 +159,7 @@ def _closed_over(callback: Callback) -> dict[str, Any]:
 
 
 def _seen(value: Any) -> Any:
-    """What tells if a value changed: its JSON, or that it is this very object."""
+    """Return a value that differs if the given one changed: its JSON, or its identity."""
     try:
         return _as_json(value)
     except Exception:  # whatever its own code says to being looked at

@@ -1,7 +1,7 @@
 """``Task(human_input=True)``: asks a person about a task's output until they accept it.
 
-What is asked about is kept with the task's steps, so that an answer which comes days later, on another machine, finds
-it as it was shown: to take it costs nothing, and to object costs the next answer only.
+The output under review is recorded with the task's steps, so that an answer days later, on another machine, finds it as
+it was shown: accepting it costs nothing, and an objection costs only the next answer.
 """
 
 import select
@@ -32,7 +32,7 @@ def reviewed(
     attempt: Callable[[], TaskOutput],
     again: Callable[[Mapping[str, Any]], TaskOutput],
 ) -> TaskOutput:
-    """The output that a person takes. ``attempt`` makes one; ``again`` gives the one that was kept, from its record."""
+    """Return the output that a person accepts. ``attempt`` makes one; ``again`` restores one from its record."""
     messages = work.conversation.messages
     asked, seen = 0, 0
     while True:
@@ -86,7 +86,7 @@ def _ask(work: Work, output: TaskOutput) -> str:
 
 
 def _on_terminal(prompt: str, cancel_scope: CancelScope) -> str | None:
-    """A line that a person types; None if there is no terminal, or input ends without one. A stop ends the waiting."""
+    """Return a line that a person types; None without a terminal, or at the end of input. A stop ends the wait."""
     if sys.stdin is None or not sys.stdin.isatty():
         return None
     with _terminal:

@@ -1,8 +1,8 @@
 """A crew's callbacks before its first and after its last task: on the fleet they are tasks of the run.
 
-Each is committed like any other task, so it is done once, and what it made of the inputs, or of the crew's output, is
-there on whichever worker continues. What a callback leaves on the object whose method it is goes along; it is there for
-as long as a task of that run is done, as the object may be that of other runs, too.
+Each is committed like any other task, so it is done once, and the inputs or the output that it returned are available
+on whichever worker continues. So are attributes that a callback sets on its object; they are set only
+while a task of that run is performed, because other runs may use the same object.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ _turns: dict[int, threading.Lock] = {}
 
 
 def around(crew: Crew, plan: Plan) -> Plan:
-    """The plan with a task before all others, and one after them, where the crew has callbacks for that."""
+    """Return the plan with a task before all others, and one after them, if the crew has such callbacks."""
     if not keys_of(crew):
         return plan
     tasks = list(plan.tasks)
@@ -55,14 +55,14 @@ def around(crew: Crew, plan: Plan) -> Plan:
 
 
 def keys_of(crew: Crew) -> list[str]:
-    """The keys of the tasks that a crew's callbacks are."""
+    """Return the keys of the tasks of a crew's callbacks."""
     return [BEFORE] * bool(crew.before_kickoff_callbacks) + [AFTER] * bool(crew.after_kickoff_callbacks)
 
 
 def begin(crew: Crew, work: Work, needed: frozenset[str]) -> str:
-    """Let the callbacks look at the inputs; what they make of them is what all tasks get. Returns what is stored.
+    """Call the callbacks with the inputs; all tasks get the inputs that they return. Returns the text to store.
 
-    Raises `BadInput` where an input is ``needed`` that none of them gave.
+    Raises `BadInput` if a ``needed`` input is still missing.
     """
     work.uses.input(EVERYTHING)
     callbacks = [functools.partial(_changed_by, callback) for callback in crew.before_kickoff_callbacks]
@@ -74,8 +74,8 @@ def begin(crew: Crew, work: Work, needed: frozenset[str]) -> str:
 def before(
     callbacks: Callbacks, own: Mapping[str, Any], inputs: Any, work: Work
 ) -> tuple[dict[str, Any] | None, callback_state.State]:
-    """What callbacks make of the inputs, one after the other, and what they left on the objects of which they are
-    methods. Each is recorded: one that is done is not called again when the task restarts."""
+    """Call the callbacks one after the other. Returns the inputs that they made, and the attributes that they set on
+    their objects. Each is recorded: a completed one is not called again when the task restarts."""
     state: callback_state.State = {}
     for callback in callbacks:
 
@@ -96,7 +96,7 @@ def before(
 
 
 def json_inputs(given: Any) -> dict[str, Any] | None:
-    """The inputs, which have to be JSON: tasks are done elsewhere. Raises `TaskError`."""
+    """Return the inputs, which must be JSON because tasks run elsewhere. Raises `TaskError` otherwise."""
     if given is not None and not isinstance(given, Mapping):
         raise TaskError(f"{BEFORE} returned a {type(given).__qualname__}, not the inputs: return them as a dict")
     for name, value in (given or {}).items():

@@ -27,7 +27,7 @@ class ManualClock:
         self._ns += round(seconds * 1e9)
 
     def sleep(self, seconds: float, /) -> None:
-        """Let so much time pass, without waiting."""
+        """Advance by ``seconds``, without waiting."""
         self.advance(seconds)
 
     def wait(self, asleep: Callable[[float], object], seconds: float, /) -> None:  # noqa: ARG002 - the port's names

@@ -1,4 +1,4 @@
-"""What every provider does, whatever it stores in."""
+"""Tests that every provider must pass, whatever it stores in."""
 
 import asyncio
 import json

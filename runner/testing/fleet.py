@@ -28,7 +28,7 @@ launch: "Callable[..., subprocess.Popen[Any]]" = subprocess.Popen
 
 
 def eventually(look: Callable[[], T], *, within: float = 30.0, why: str = "") -> T:
-    """The first true answer of ``look``. Raises `AssertionError` with the last one when the time is up."""
+    """Call ``look`` until its result is true, and return that. Raises `AssertionError` with the last one at the end."""
     __tracebackhide__ = True
     end = time.monotonic() + within
     while not (found := look()):
@@ -39,7 +39,7 @@ def eventually(look: Callable[[], T], *, within: float = 30.0, why: str = "") ->
 
 
 def children_of(pid: int) -> list[int]:
-    """The direct children of a process that are there."""
+    """Return the pids of a process's direct children."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
@@ -48,7 +48,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def _scratch(prefix: str) -> Path:
-    """A folder that does not outlive this process."""
+    """Create a folder that is removed when this process ends."""
     folder = Path(tempfile.mkdtemp(prefix=prefix))
     leftovers.remove_with_us(folder)
     return folder
@@ -84,7 +84,7 @@ class RedisServer:
         return f"unix://{self.socket}"
 
     def start(self) -> None:
-        """Start it and wait until it answers. What was written before it was killed is there again."""
+        """Start it and wait until it answers. Data that was written before a kill is restored."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.process = subprocess.Popen(
             [
@@ -101,7 +101,7 @@ class RedisServer:
         return False
 
     def kill(self) -> None:
-        """End it as a crash does."""
+        """Kill it, as in a crash."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
@@ -132,7 +132,7 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """The parent's, and the group's."""
+        """Return the pid of the parent, which is also the process group's id."""
         return self.process.pid
 
     def alive(self) -> bool:
@@ -140,7 +140,7 @@ class WorkerProcess:
         return self.process.poll() is None
 
     def about(self) -> dict[str, Any]:
-        """What the worker registered, and its id; empty until it has."""
+        """Return what the worker registered, with its id; empty until it has registered."""
         for worker in Workers(self.redis).registered():
             pid = worker.fields.get("pid", 0)
             with contextlib.suppress(ProcessLookupError):

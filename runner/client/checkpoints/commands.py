@@ -1,4 +1,4 @@
-"""Commands on a checkpoint that a person chose, and who carries them out."""
+"""Commands on a checkpoint that a person chose, and the interface of their handlers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,25 +20,25 @@ class Command:
 
 
 class CommandHandler(Protocol):
-    """Who carries commands out."""
+    """Executes commands."""
 
     @property
     def refusal(self) -> str:
-        """Why nothing can be carried out here, and what to do, in one line; "" if it can."""
+        """Return why commands cannot be executed here, and what to do, in one line; "" if they can."""
 
     @property
     def leaves_screen(self) -> bool:
-        """Whether a screen must be left first: the work itself is done in this process."""
+        """Whether the browser must be closed first, because the work is done in this process."""
 
     def check(self, command: Command) -> None:
-        """Raise `RunnerError` if it would be refused, as far as that can be told before a screen is left."""
+        """Raise `RunnerError` if the command would be refused, as far as that is known before the browser is closed."""
 
     def execute(self, command: Command) -> str:
-        """Do it. Returns what was done, in one line; raises `RunnerError`."""
+        """Execute the command. Returns a description of the result in one line. Raises `RunnerError`."""
 
 
 class ReadOnlyHandler:
-    """Looks only."""
+    """Refuses all commands: for a view that only reads."""
 
     leaves_screen = False
 

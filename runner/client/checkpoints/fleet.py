@@ -68,7 +68,7 @@ class RunSource:
         )
 
     def prune(self, keep: int, branch: str) -> int:
-        """Keep the newest ``keep`` checkpoints of a branch. What resuming or a fork needs is no part of them."""
+        """Keep the newest ``keep`` checkpoints of a branch. Data that a resume or a fork needs always stays."""
         with _in_words():
             return self.client.store.runs.prune(self.run_id, branch, keep)
 
@@ -93,10 +93,10 @@ class RunHandler:
         self.client, self.run_id = client, run_id
 
     def check(self, command: Command) -> None:
-        """Nothing to look at first: it is refused where it is carried out."""
+        """Check nothing: `execute` refuses what is not possible."""
 
     def execute(self, command: Command) -> str:
-        """Resume or fork the run. What it comes to is for ``runner wait`` to say."""
+        """Resume or fork the run. ``runner wait`` prints the result."""
         with _in_words():
             if command.verb == "resume":
                 handle = self.client.resume(self.run_id, checkpoint=command.checkpoint.id)

@@ -24,7 +24,7 @@ from runner.providers.config import CheckpointConfig
 
 
 class CrewHandler:
-    """A crew file, loaded: its code resumes with the data of a checkpoint."""
+    """A loaded crew file, whose code resumes with the data of a checkpoint."""
 
     refusal = ""
     leaves_screen = True
@@ -42,7 +42,7 @@ class CrewHandler:
             self.entity: Any = loader.find_crew(module, self._target.attr, accepts, adapters.chosen)[1]
 
     def check(self, command: Command) -> None:
-        """That the name of a fork's branch is one, and free, and that its edits fit. Raises `RunnerError`."""
+        """Check that the name of a fork's branch is valid and free, and that its edits fit. Raises `RunnerError`."""
         if command.verb == "fork" and command.branch:
             with readable_errors(self.source.where):
                 check_branch(command.branch)
@@ -93,7 +93,7 @@ class CrewHandler:
         return forked.kickoff(inputs=dict(command.inputs)) if command.inputs else forked.kickoff()
 
     def _ask_again(self, agent: Agent, config: CheckpointConfig, command: Command) -> Any:
-        """Ask the agent what it was asked then: so it continues its conversation."""
+        """Ask the agent its earlier question again, so that it continues its conversation."""
         asked = next(
             (one["asked"] for one in self.source.read(command.checkpoint)["entities"] if one.get("asked")), None
         )
@@ -104,7 +104,7 @@ class CrewHandler:
         return kickoff.restore(type(agent), config, code=agent, fork=True, branch=command.branch or None).kickoff(asked)
 
     def _config(self, checkpoint: Checkpoint) -> CheckpointConfig:
-        """The crew's own settings, where it has some; its checkpoints go where the others are."""
+        """Return the crew's own settings, if any; its checkpoints are written to the location of the others."""
         own = getattr(self.entity, "checkpoint", None)
         config = own if isinstance(own, CheckpointConfig) else CheckpointConfig()
         place = {"location": self.source.location, "provider": self.source.provider}
@@ -127,7 +127,7 @@ def _is_agent(thing: object) -> bool:
 
 
 def _change(crew: Any, stored: Mapping[str, Any], command: Command) -> None:
-    """Lay the edits over a restored crew's outputs, and take away those that were made with other inputs."""
+    """Apply the edits to a restored crew's outputs, and remove outputs that were made with other inputs."""
     by_key = dict(zip(getattr(crew, "task_keys", ()), getattr(crew, "all_tasks", ()), strict=True))
     unknown = sorted(command.edits.keys() - by_key.keys())
     if unknown:
@@ -141,9 +141,9 @@ def _change(crew: Any, stored: Mapping[str, Any], command: Command) -> None:
 
 
 def made_with(stored: Mapping[str, Any], inputs: Mapping[str, Any]) -> set[str]:
-    """The tasks of a stored state that used one of these inputs: in their texts, or their code may have.
+    """Return the tasks of a stored state that used one of these inputs in their texts, or may have in their code.
 
-    What was made from them is found by who restores it.
+    The tasks that depend on them are found when the state is restored.
     """
     if not inputs:
         return set()

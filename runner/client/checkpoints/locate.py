@@ -20,7 +20,7 @@ _URL = re.compile(r"(?:redis|rediss|unix)://")
 
 
 def is_run(where: str) -> bool:
-    """Whether this names a run: it looks like one, or nothing else of that name is there. Raises `UsageError`."""
+    """Whether this names a run: it looks like an id, or nothing else has that name. Raises `UsageError`."""
     if not where.strip():
         raise UsageError("the location is empty: name a run, a directory, an SQLite file or a redis:// URL")
     if _RUN.fullmatch(where):
@@ -29,13 +29,13 @@ def is_run(where: str) -> bool:
 
 
 def holds_something(where: str) -> bool:
-    """Whether it is a directory with files in it."""
+    """Whether ``where`` is a directory with files in it."""
     return any(not name.startswith(".") for _, _, names in os.walk(where) for name in names)
 
 
 @contextlib.contextmanager
 def opened(where: str) -> Iterator[Source]:
-    """The place, open for as long as this is. Raises `NotFound` where nothing is, and what opening it raises."""
+    """Open the source of checkpoints at ``where``. Raises `NotFound` if there is none, and errors of opening it."""
     if is_run(where):
         from runner.client import Client
         from runner.client.checkpoints.fleet import RunSource
@@ -53,7 +53,7 @@ def opened(where: str) -> Iterator[Source]:
 
 
 def here() -> str:
-    """What is meant when nothing is named: a place that is here, else the newest run. Raises `NotFound`."""
+    """Return the default WHERE: a location in this directory, else the newest run. Raises `NotFound`."""
     there = [place for place in HERE if Path(place).exists()]
     if there:
         return next(filter(_holds_checkpoints, there), there[0])
@@ -67,7 +67,7 @@ def here() -> str:
 
 
 def _holds_checkpoints(place: str) -> bool:
-    """Not a directory where flows keep their states alone."""
+    """Whether a directory has checkpoints, and not only persisted states of flows."""
     return Path(place).is_file() or next(JsonProvider().newest_first(place), None) is not None
 
 
@@ -92,7 +92,7 @@ def _refuse_what_is_no_place(where: str, provider: BaseProvider) -> None:
 
 
 def _path(where: str) -> Path:
-    """The path in a location: one checkpoint in an SQLite file is named after a ``#``."""
+    """Return the path of a location: in SQLite, the id of a checkpoint follows a ``#``."""
     path = Path(where)
     return path if _exists(path) else Path(where.rpartition("#")[0] or where)
 

@@ -13,7 +13,7 @@ SKIPPED = "skipped"  #: a conditional task whose condition said no
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """One checkpoint, without what is in it. What a place does not tell at a glance is empty."""
+    """One checkpoint without its content. Fields that its source cannot give cheaply are empty."""
 
     id: str
     branch: str
@@ -29,7 +29,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a branch left another. ``checkpoint`` is "" where that one is not kept."""
+    """Where a branch left another. ``checkpoint`` is "" if that checkpoint is no longer kept."""
 
     branch: str
     checkpoint: str = ""
@@ -37,7 +37,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A branch and the checkpoints it keeps, oldest first. ``status`` is there on the fleet."""
+    """A branch and its checkpoints, oldest first. Only branches on the fleet have a ``status``."""
 
     name: str
     checkpoints: tuple[Checkpoint, ...] = ()
@@ -47,7 +47,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class TaskView:
-    """A task (of a crew) or a method (of a flow) as it stood at a checkpoint."""
+    """A task of a crew, or a method of a flow, as it was at a checkpoint."""
 
     key: str
     status: str = PENDING
@@ -60,7 +60,7 @@ class TaskView:
 
     @property
     def to_edit(self) -> str:
-        """The text that a person edits."""
+        """Return the text for a person to edit."""
         return self.replaced if self.replaced is not None else self.output or ""
 
 
@@ -76,7 +76,7 @@ class EntityView:
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """What one checkpoint holds."""
+    """The content of one checkpoint."""
 
     checkpoint: Checkpoint
     entities: tuple[EntityView, ...] = ()
@@ -88,11 +88,11 @@ class Details:
 
     @property
     def progress(self) -> tuple[int, int]:
-        """How many tasks are done, of how many."""
+        """Return the number of completed tasks, and of all tasks."""
         return sum(task.status in (DONE, SKIPPED) for task in self.tasks), len(self.tasks)
 
     def side(self) -> Side:
-        """To compare it with another."""
+        """Return it in the form for a comparison."""
         return Side(
             f"{self.checkpoint.id} ({self.checkpoint.branch})",
             self.inputs,
@@ -105,37 +105,37 @@ class Source(Protocol):
 
     @property
     def title(self) -> str:
-        """What it is, in a few words."""
+        """Describe the source in a few words."""
 
     @property
     def where(self) -> str:
-        """What a person types for it, without a password."""
+        """Return what a person types for it, without a password."""
 
     def branches(self) -> Sequence[Branch]:
-        """The branches with their checkpoints, the main one first."""
+        """Return the branches with their checkpoints, the main one first."""
 
     def details(self, checkpoint: Checkpoint) -> Details:
-        """What is in one. Raises `CheckpointTorn`, and `NotFound` if it was pruned meanwhile."""
+        """Return the details of a checkpoint. Raises `CheckpointTorn`, and `NotFound` if it was pruned meanwhile."""
 
     def prune(self, keep: int, branch: str) -> int:
-        """Keep the newest ``keep`` of a branch, exactly. Returns how many went."""
+        """Keep exactly the newest ``keep`` checkpoints of a branch. Returns the number of removed ones."""
 
     def live(self) -> bool:
         """Whether checkpoints are being added."""
 
 
 def everything(branches: Iterable[Branch]) -> list[Checkpoint]:
-    """The checkpoints of all branches."""
+    """Return the checkpoints of all branches."""
     return [checkpoint for branch in branches for checkpoint in branch.checkpoints]
 
 
 def newest(checkpoints: Sequence[Checkpoint]) -> Checkpoint:
-    """The newest complete one; where none is, the newest. Of one moment, the one listed last."""
+    """Return the newest complete checkpoint, or else the newest; of several at one moment, the last one listed."""
     return sorted([one for one in checkpoints if one.complete] or checkpoints, key=lambda one: one.created_at)[-1]
 
 
 def branch_called(source: Source, name: str) -> Branch:
-    """The branch. Raises `NotFound` with the names there are."""
+    """Return the branch of that name. Raises `NotFound`, which lists the existing names."""
     branches = source.branches()
     for branch in branches:
         if branch.name == name:

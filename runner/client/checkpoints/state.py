@@ -1,6 +1,6 @@
-"""What a stored state says of itself. Pure; reads what others wrote in the same form, as far as it tells.
+"""Reads a stored state for display. Pure; also reads states that other programs wrote in the same form.
 
-Nothing is built from it and nothing is trusted: a checkpoint that makes no sense shows less, and is no error.
+No objects are built from it, and nothing in it is trusted: a malformed checkpoint shows less, and is not an error.
 """
 
 import json
@@ -16,7 +16,7 @@ from runner.providers.base import CheckpointTorn
 
 
 def parse(text: str, name: str) -> dict[str, Any]:
-    """The stored state. Raises `CheckpointTorn`."""
+    """Parse a stored state. Raises `CheckpointTorn`."""
     try:
         data = json.loads(text)
     except ValueError as error:
@@ -27,7 +27,7 @@ def parse(text: str, name: str) -> dict[str, Any]:
 
 
 def details(data: Mapping[str, Any], checkpoint: Checkpoint) -> Details:
-    """What is in a stored state."""
+    """Return the details of a stored state."""
     entities: list[EntityView] = []
     tasks: list[TaskView] = []
     inputs: dict[str, Any] = {}
@@ -55,24 +55,24 @@ def details(data: Mapping[str, Any], checkpoint: Checkpoint) -> Details:
 
 
 def kind_of(entity: Mapping[str, Any]) -> str:
-    """Crew, flow or agent; where it does not say, by what it has."""
+    """Return the kind (crew, flow or agent), as stated or else as its fields suggest."""
     said = entity.get("entity_type")
     return str(said) if said else "crew" if "tasks" in entity else "agent" if "role" in entity else "flow"
 
 
 def name_of(entity: Mapping[str, Any]) -> str:
-    """What it is called."""
+    """Return its name."""
     names = (entity.get("name"), entity.get("flow_name"), entity.get("role"), kind_of(entity))
     return " ".join(str(next(filter(None, names))).split())
 
 
 def inputs_of(entity: Mapping[str, Any]) -> dict[str, Any]:
-    """What it was kicked off with."""
+    """Return the inputs of its kickoff."""
     return dict(_mapping(entity.get("checkpoint_inputs") or entity.get("inputs")))
 
 
 def tasks_of(entity: Mapping[str, Any]) -> Iterator[TaskView]:
-    """A crew's tasks, or a flow's methods."""
+    """Yield a crew's tasks, or a flow's methods."""
     roles = {str(one.get("id")): str(one.get("role") or "") for one in _list(entity.get("agents"))}
     for number, task in enumerate(tasks_in(entity), 1):
         yield _task(task, key_of(task, number), roles)
@@ -84,17 +84,17 @@ def tasks_of(entity: Mapping[str, Any]) -> Iterator[TaskView]:
 
 
 def tasks_in(entity: Any) -> list[Mapping[str, Any]]:
-    """A crew's tasks as they are stored."""
+    """Return a crew's tasks as they are stored."""
     return _list(_mapping(entity).get("tasks"))
 
 
 def key_of(task: Mapping[str, Any], number: int) -> str:
-    """What a task goes by: its key, else its name, else its number."""
+    """Return what identifies a task: its key, else its name, else its number."""
     return str(task.get("key") or task.get("name") or f"task_{number}")
 
 
 def text_of(output: Mapping[str, Any]) -> str:
-    """An output as text."""
+    """Return an output as text."""
     try:
         return load(output)[0]
     except (TypeError, ValueError):
@@ -116,7 +116,7 @@ def _task(task: Mapping[str, Any], key: str, roles: Mapping[str, str]) -> TaskVi
 
 
 def _methods(flow: Mapping[str, Any]) -> Iterator[TaskView]:
-    """Those that were done, in that order, and those that were not; one may wait for a person's answer."""
+    """Yield the completed methods, in their order, then the others; one may wait for a person's answer."""
     outputs = {
         str(one["method"]): _method_text(one)  # of a method that was done again, the last
         for one in _list(flow.get("checkpoint_method_outputs"))

@@ -16,7 +16,7 @@ KINDS = {"json": "JSON files", "sqlite": "SQLite", "redis": "Redis"}
 
 
 class StoredSource:
-    """A location, read by the provider that it is for."""
+    """A location, read by its provider."""
 
     def __init__(self, location: str, provider: BaseProvider | None = None) -> None:
         self.location = location
@@ -31,12 +31,12 @@ class StoredSource:
         return f"{self.where} ({KINDS.get(kind, kind)})"
 
     def branches(self) -> Sequence[Branch]:
-        """Its branches; where a fork left is told by its checkpoints' parents."""
+        """Return the branches; the origin of a fork is read from its checkpoints' parents."""
         with readable_errors(self.where):
             return grouped(map(_checkpoint, self.provider.checkpoints(self.location)))
 
     def details(self, checkpoint: Checkpoint) -> Details:
-        """What is in one."""
+        """Return the details of a checkpoint."""
         return state.details(self.read(checkpoint), checkpoint)
 
     def read(self, checkpoint: Checkpoint) -> dict[str, Any]:
@@ -53,13 +53,13 @@ class StoredSource:
             return self.provider.prune(self.location, keep, branch=branch)
 
     def live(self) -> bool:
-        """It does not tell: look again when you like."""
+        """Return False: a provider does not say whether checkpoints are being added."""
         return False
 
 
 @contextlib.contextmanager
 def readable_errors(location: str) -> Iterator[None]:
-    """What a provider meets is said in one line."""
+    """Turn a provider's errors into one line."""
     try:
         yield
     except RunnerError:

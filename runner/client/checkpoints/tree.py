@@ -27,7 +27,7 @@ class BranchNode:
 
 
 def build(branches: Sequence[Branch]) -> list[BranchNode]:
-    """The branches that left no other one, each with what left it."""
+    """Return the branches without a parent, each with its forks."""
     nodes = {
         branch.name: BranchNode(branch, [CheckpointNode(one) for one in branch.checkpoints]) for branch in branches
     }
@@ -54,9 +54,9 @@ def _line(name: str, under: dict[str, str]) -> list[str]:
 
 
 def grouped(checkpoints: Iterable[Checkpoint]) -> list[Branch]:
-    """Checkpoints (oldest first) as branches, main first; where each began is read off its checkpoints' parents.
+    """Group checkpoints (oldest first) into branches, main first; origins are read from the checkpoints' parents.
 
-    Where the first ones of a fork were pruned, its name may still tell.
+    If the first checkpoints of a fork were pruned, its name may still show its origin.
     """
     by_branch: dict[str, list[Checkpoint]] = {}
     home: dict[str, str] = {}

@@ -1,1 +1,1 @@
-"""Cancellation: stops a task from outside, at a point where that does no harm."""
+"""Cancellation: stops a task from outside, at a point where that is safe."""

@@ -47,19 +47,19 @@ IMPORT = 10.0  #: seconds for which the import of a library is not broken into
 
 
 class _Spent(BaseException):
-    """Raised and caught at once: the interpreter lowers its flag for raised exceptions only as it raises one."""
+    """Raised and caught at once, because the interpreter clears its flag only when it raises an exception."""
 
 
 def _raise_in(thread: int, exception: type[BaseException]) -> None:
-    """At the thread's next bytecode, so not out of a blocking call. It takes the place of what was not yet met there.
+    """Raise at the thread's next bytecode, so not out of a blocking call. Replaces an exception still pending there.
 
-    Never taken back with NULL: that leaves the flag up, and while it is, 3.11 traces no line any more and 3.12 is slow.
+    Never withdraw it with NULL: that leaves the flag set, with which 3.11 no longer traces lines and 3.12 is slow.
     """
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(exception))
 
 
 def _spend() -> None:
-    """Whatever was to be raised in this thread is not, and the interpreter's flag is down."""
+    """Discard the pending exception of this thread, and clear the interpreter's flag."""
     with _unobserved(), contextlib.suppress(_Spent):
         _raise_here()
 
@@ -72,7 +72,7 @@ def _spend_and_say(done: Callable[[], object]) -> None:
 
 
 def _spend_elsewhere() -> None:
-    """The same in a new thread. Until it runs, the interpreter takes it for the one that begins it: see `_LOCKING`."""
+    """Do the same in a new thread. Until it runs, the interpreter takes it for its parent thread: see `_LOCKING`."""
     spent = threading.Lock()
     spent.acquire()
     with contextlib.suppress(RuntimeError):  # the interpreter ends
@@ -87,7 +87,7 @@ def _raise_here() -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Hooks:
-    """What observes a thread: a debugger, a profiler, coverage. Its code takes locks, and may not be broken into."""
+    """The observers of a thread: debugger, profiler, coverage. Their code takes locks, and must not be interrupted."""
 
     trace: Callable[..., Any] | None
     profile: Callable[..., Any] | None
@@ -99,7 +99,7 @@ class _Hooks:
     """So many of the thread's frames began before: a program that coverage runs has that's below all its own."""
 
     def put_back(self) -> None:
-        """What CPython took away because an exception came out of it, is there again, in this thread."""
+        """Set the hooks of this thread again that CPython removed because an exception came out of them."""
         if self.trace is not None and sys.gettrace() is None:
             sys.settrace(self.trace)
         if self.profile is not None and sys.getprofile() is None:
@@ -110,7 +110,7 @@ _NO_HOOKS = _Hooks(None, None, frozenset(), frozenset(), 0)
 
 
 def _hooks() -> _Hooks:
-    """Those of this thread."""
+    """Return the observers of this thread."""
     trace, profile = sys.gettrace(), sys.getprofile()
     if trace is profile is None and not hasattr(sys, "monitoring"):  # as of nearly each task
         return _NO_HOOKS
@@ -125,14 +125,14 @@ def _hooks() -> _Hooks:
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:
-    """This one, and those below it."""
+    """Yield a frame and its callers."""
     while frame is not None:
         yield frame
         frame = frame.f_back
 
 
 def _monitors() -> Iterator[object]:
-    """What tools have `sys.monitoring` call, from Python 3.12 on. It tells what it is only as it is exchanged."""
+    """Yield the callbacks of `sys.monitoring`, from Python 3.12 on. It returns a callback only when it is exchanged."""
     monitoring: Any = getattr(sys, "monitoring", None)
     for tool in range(6) if monitoring is not None else ():
         for event in (1 << n for n in range(18)) if monitoring.get_tool(tool) is not None else ():
@@ -144,7 +144,7 @@ def _monitors() -> Iterator[object]:
 
 @contextlib.contextmanager
 def _unobserved() -> Iterator[None]:
-    """Hooks in Python do not run in this thread meanwhile: they would let other threads run, and be broken into."""
+    """Suspend hooks in Python in this thread: they would let other threads run, and could be interrupted."""
     trace, profile = sys.gettrace(), sys.getprofile()
     try:
         if callable(profile):
@@ -159,11 +159,11 @@ def _unobserved() -> Iterator[None]:
 
 
 def _in_critical_section(thread: int, hooks: _Hooks) -> bool:
-    """Whether an exception would do harm where the thread is now: ask again soon.
+    """Whether an exception would do harm where the thread is now; then ask again soon.
 
-    Among what is told, recorded and logged it could leave a lock taken for ever. While the thread starts another one,
-    the interpreter may raise it in the new one instead, which then never begins. Out of the hook of a debugger, a
-    profiler or coverage (``hooks``, or what traces a frame) it would leave that's locks taken.
+    In code that emits, records or logs it could leave a lock locked for ever. While the thread starts another one,
+    the interpreter may raise it in the new thread instead, which then never begins. In the hook of a debugger, a
+    profiler or coverage (``hooks``, or a frame's trace function) it would leave the hook's locks locked.
     """
     frame, called = sys._current_frames().get(thread), None
     if frame is not None and frame.f_code is contextlib._GeneratorContextManager.__enter__.__code__:
@@ -186,8 +186,8 @@ def _in_critical_section(thread: int, hooks: _Hooks) -> bool:
 def _is_importing(thread: int) -> bool:
     """Whether the thread imports a library.
 
-    Broken into, that would be there in part for all tasks to come: Python drops the package, but keeps its modules, and
-    makes another package without them the next time; one in C may not be loaded twice.
+    An interrupted import would leave a partial package for all later tasks: Python drops the package but keeps its
+    modules, and later creates another package without them; a module in C may not be loaded twice.
     """
     return any(
         frame.f_code.co_name == "<module>"
@@ -201,10 +201,10 @@ def _is_importing(thread: int) -> bool:
 def _raise_outside_critical_section(
     thread: int, critical: Callable[[], bool], exception: type[BaseException], may: Callable[[], bool]
 ) -> bool:
-    """Raise it there, unless that would do harm, it may not be, or the thread has moved on while that was found out.
+    """Raise it there, unless that is harmful or not allowed, or the thread has moved on during the check.
 
-    What looks runs no hook, and begins with a turn of its own of the interpreter's lock, so others do not run between
-    its last look and the raising. From there the thread can come into a hook as far as to its first instruction.
+    The check runs no hook, and starts with a fresh turn of the interpreter's lock, so other threads do not run between
+    its last look and the raising. From there the thread can get into a hook only up to its first instruction.
     """
     with _unobserved():
         time.sleep(0)
@@ -220,7 +220,7 @@ def _raise_outside_critical_section(
 
 
 def is_joining(thread: int) -> bool:
-    """Whether the thread waits for those that it began to end."""
+    """Whether the thread waits for threads that it started to end."""
     frame = sys._current_frames().get(thread)
     while frame is not None:
         if frame.f_code.co_name in _JOINING.get(str(frame.f_globals.get("__name__")), ()):
@@ -230,11 +230,11 @@ def is_joining(thread: int) -> bool:
 
 
 class InterruptibleSection:
-    """A section of this thread, from here until `over`, into which others may break, and into nothing that comes after.
+    """A section of this thread, from its creation until `over`, that other threads may interrupt; nothing after it.
 
-    ``may`` says whether it may be now: it is asked where the thread stands still. Whoever asks before that lets it
-    continue, perhaps into a write. `over` is to be called, in this thread, wherever the section was broken into: a
-    thread that ends with an exception that it never met leaves the interpreter's flag up.
+    ``may`` says whether that is allowed now. It is asked while the thread stands still: after an earlier check the
+    thread could continue, perhaps into a write. Call `over` in this thread wherever the section was interrupted: a
+    thread that ends with a pending exception leaves the interpreter's flag set.
     """
 
     def __init__(self, may: Callable[[], bool] = lambda: True) -> None:
@@ -248,7 +248,7 @@ class InterruptibleSection:
         self._going_on.acquire()
 
     def break_in(self, exception: type[BaseException]) -> bool:
-        """Raise it there, at the next bytecode. False where that would do harm now: try again soon."""
+        """Raise it there, at the next bytecode. Returns False if that would do harm now: try again soon."""
         with self._lock:
             if self._over:
                 return True
@@ -275,13 +275,13 @@ class InterruptibleSection:
         return time.monotonic() - self._importing < IMPORT  # one that hangs ends, too
 
     def wait(self, seconds: float) -> bool:
-        """Until it is over, for so long; returns whether it is. For one other thread."""
+        """Wait until the section is over, for at most ``seconds``; only one thread may. Returns whether it is over."""
         return self._going_on.acquire(timeout=seconds) or self._over
 
     def over(self) -> None:
-        """Nothing is raised any more once this has returned. What comes in the midst of it comes out of it: call again.
+        """End the section: nothing is raised after this. If an exception comes out of this call, call it again.
 
-        Takes plain locks only, which an exception never leaves taken.
+        It takes plain locks only, which an exception never leaves locked.
         """
         with self._lock:
             if not self._over:
@@ -293,6 +293,6 @@ class InterruptibleSection:
 
 
 def _code_of(hook: object) -> CodeType | None:
-    """The code of a debugger's or profiler's hook, if it is one in Python."""
+    """Return the code of a debugger's or profiler's hook, if it is written in Python."""
     found = getattr(hook, "__code__", getattr(type(hook), "__call__", None))  # noqa: B004 - its code, not whether it can be called
     return found if isinstance(found, CodeType) else getattr(found, "__code__", None)

@@ -1,7 +1,7 @@
 """The cancellation scope of a task: where it may be stopped, and the waits that a stop ends.
 
-A task's code can be stopped at once; inside a call (a step) it is given time, so that what is being paid for ends and
-is recorded; inside a write to the store never. Each task in flight has one cancellation scope.
+A task's own code can be stopped at once. Inside a call (a step) the task gets time, so that a paid call can end and be
+recorded. Inside a write to the store it is never stopped. Each task in flight has one cancellation scope.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ _RLock = type(threading.RLock())  # which is made without a call of Python
 
 
 class CancelScope:
-    """Cancels one task: asked by a signal handler, a timer or another thread, and checked by the task itself."""
+    """Cancels one task. A signal handler, a timer or another thread asks for it; the task itself checks it."""
 
     of_coroutine = False  #: whether the task is a coroutine of the event loop that it is performed on
 
@@ -36,7 +36,7 @@ class CancelScope:
 
     @property
     def stopping(self) -> BaseException | None:
-        """What the task is to be stopped with, if it is."""
+        """Return the exception that the task is to be stopped with; None if it is not to stop."""
         return self._in_call.stop
 
     @property
@@ -46,7 +46,7 @@ class CancelScope:
 
     @contextlib.contextmanager
     def person(self) -> Iterator[None]:
-        """The task waits for a person at the terminal: a timeout does not count that."""
+        """Enclose waiting for a person at the terminal, which does not count towards a timeout."""
         began = self._clock.monotonic()
         self._no_question = answered = threading.Event()
         try:
@@ -56,24 +56,24 @@ class CancelScope:
             answered.set()
 
     def with_person(self) -> float:
-        """How many seconds the task has waited for a person; the caller waits until no question is open."""
+        """Return the seconds that the task has waited for people, after waiting until no question is open."""
         if self._no_question is not None:
             self._no_question.wait()
         return self._with_person
 
     def check(self) -> None:
-        """Stop here, if the task is to stop. The task calls this before each step and after each write."""
+        """Raise the stop here, if the task is to stop. The task calls this before each step and after each write."""
         if self._in_call.stop is not None:
             raise self._in_call.stop
 
     def check_in_call(self) -> None:
-        """Stop here, inside of a call but of no write, if the task is to stop before that ends."""
+        """Raise the stop here, inside a call but not a write, if the task is to stop before the call ends."""
         stop = self._in_call.stop
         if stop is not None and not self._in_write.many and (self._forced or not getattr(stop, "deferrable", False)):
             raise stop
 
     def sleep_in_call(self, seconds: float) -> None:
-        """Sleep so long inside of a call, unless the task is to stop before that ends: that is raised."""
+        """Sleep for ``seconds`` inside a call. Raises the stop if the task is to stop before the call ends."""
         end = self._clock.monotonic() + seconds
         with self.waking() as stopped:
             while (left := end - self._clock.monotonic()) > 0:
@@ -82,12 +82,12 @@ class CancelScope:
         self.check_in_call()
 
     def force(self) -> None:
-        """The calls of a task that is to stop had their time."""
+        """Let the stop interrupt calls from now on: their time is over."""
         self._forced = True
         self._wake()
 
     def sleep(self, seconds: float) -> None:
-        """Sleep so long, on any thread of the task. If the task is to stop meanwhile, that is raised at once."""
+        """Sleep for ``seconds``, on any thread of the task. Raises a stop of the task at once."""
         with self.waking() as stopped:
             self.check()
             self._clock.wait(stopped.wait, seconds)
@@ -95,7 +95,7 @@ class CancelScope:
 
     @contextlib.contextmanager
     def waking(self) -> Iterator["Wakeup"]:
-        """What a thread of the task can wait for meanwhile: it is woken, too, if the task is to stop."""
+        """Provide a `Wakeup` for a thread of the task to wait for; a stop of the task wakes it as well."""
         with Wakeup() as stopped:
             self._asleep[stopped] = None
             try:
@@ -122,7 +122,7 @@ class CancelScope:
 
 
 class _InCall:
-    """The task is inside a step, which it enters only if it is not to stop. (A generator would cost too much.)"""
+    """Encloses a step, which the task enters only if it is not to stop. (A generator would cost too much.)"""
 
     __slots__ = ("many", "stop")
 
@@ -140,7 +140,7 @@ class _InCall:
 
 
 class _InWrite:
-    """The task writes to the store."""
+    """Encloses a write to the store."""
 
     __slots__ = ("many",)
 
@@ -158,14 +158,14 @@ _waiting: dict[int, "Wakeup"] = {}
 
 
 def asleep() -> int:
-    """How many threads of tasks wait for something, such as a model, and need no core."""
+    """Return the number of tasks' threads that wait for something, such as a model, and need no core."""
     return len(_waiting)
 
 
 class Wakeup:
-    """What a thread waits for, while in this context: the wait ends, too, when the thread is broken into.
+    """Lets a thread wait, inside this context, until it is woken or an exception is raised in it.
 
-    Made of a plain lock, which an exception never leaves taken.
+    It consists of a plain lock, which an exception never leaves locked.
     """
 
     def __init__(self) -> None:
@@ -191,7 +191,7 @@ class Wakeup:
             _waiting.pop(self._thread, None)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Sleep until `wake`, but no longer than so many seconds. Returns whether it was woken."""
+        """Sleep until `wake`, for at most ``seconds``. Returns whether it was woken."""
         if self._alarm is not None:
             while not self._asleep.acquire(blocking=False):  # what woke it may have come before
                 if not self._alarm.wait(seconds):
@@ -200,7 +200,7 @@ class Wakeup:
         return self._asleep.acquire(timeout=-1 if seconds is None else min(max(seconds, 0), threading.TIMEOUT_MAX))
 
     def wake(self, *_: object) -> None:
-        """End the wait, or the next one if there is none now. From any thread, and from a signal's handler."""
+        """End the wait, or the next one if there is none now. Can be called in any thread and in a signal handler."""
         with contextlib.suppress(RuntimeError):  # it is awake
             self._asleep.release()
         if self._alarm is not None:
@@ -208,6 +208,6 @@ class Wakeup:
 
     @staticmethod
     def wake_thread(thread: int) -> None:
-        """End what that thread waits for, if it is in a wait: something was raised in it."""
+        """End the wait of that thread, if it waits, because an exception was raised in it."""
         if (asleep := _waiting.get(thread)) is not None:
             asleep.wake()

@@ -1,4 +1,4 @@
-"""A task that takes longer than it may, in this process: it is broken into, at its next step or bytecode.
+"""Interrupts a task of this process that exceeds its timeout, at its next step or bytecode.
 
 A coroutine is cancelled.
 """
@@ -18,7 +18,7 @@ SAY_AGAIN = 2.0  #: seconds until a task is told again: what is raised inside of
 
 
 class CancellableSection:
-    """A section of a coroutine, from here until `over`: whoever breaks into it cancels its asyncio task, once."""
+    """A section of a coroutine, from its creation until `over`: interrupting it cancels its asyncio task, once."""
 
     def __init__(self) -> None:
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
@@ -27,7 +27,7 @@ class CancellableSection:
         self._broken_into = False
 
     def break_in(self, exception: type[BaseException]) -> bool:  # noqa: ARG002 - it is a CancelledError
-        """Cancel it, from another thread."""
+        """Cancel the asyncio task, from another thread."""
         self._loop.call_soon_threadsafe(self._cancel)
         return True
 
@@ -37,11 +37,11 @@ class CancellableSection:
             self._task.cancel()
 
     def wait(self, seconds: float) -> bool:
-        """Until it is over, for so long; returns whether it is."""
+        """Wait until the section is over, for at most ``seconds``. Returns whether it is over."""
         return self._over.wait(seconds)
 
     def over(self) -> bool:
-        """It is not cancelled any more once this has returned. Returns whether it was, and by this alone."""
+        """End the section: nothing is cancelled after this. Returns whether it was cancelled by this alone."""
         self._over.set()
         if self._task is None or not self._broken_into:
             return False
@@ -51,9 +51,9 @@ class CancellableSection:
 
 @contextlib.contextmanager
 def timed(cancel_scope: CancelScope, timeout: float | None) -> Iterator[None]:
-    """The task timeout: break into the task in this thread after ``timeout`` seconds, at its next step or bytecode.
+    """Interrupt the task in this thread after ``timeout`` seconds, at its next step or bytecode.
 
-    Where that is a coroutine, it is cancelled. Time in which a person is asked does not count. Raises `TaskTimeout`.
+    A coroutine is cancelled instead. Time spent waiting for a person does not count. Raises `TaskTimeout`.
     """
     if timeout is None:
         yield
