@@ -25,7 +25,7 @@ class NotGiven(BadCrew):
 
 
 def needed(owner: Callable[..., object]) -> list[str]:
-    """The arguments without which a class cannot be made, or a function called, where all can be given by name."""
+    """Return the required arguments of a class or a function, if all of them can be given by name."""
     try:
         found = list(inspect.signature(owner).parameters.values())
     except (TypeError, ValueError):
@@ -35,7 +35,7 @@ def needed(owner: Callable[..., object]) -> list[str]:
 
 
 def arguments(owner: Callable[..., object], label: str) -> dict[str, object]:
-    """What a class that needs arguments is made with, or a function called: the run's inputs of those names."""
+    """Return the arguments for a class or a function that needs some: the run's inputs of those names."""
     names, inputs = needed(owner), given.get()
     if not names:
         return {}
@@ -49,7 +49,7 @@ def arguments(owner: Callable[..., object], label: str) -> dict[str, object]:
 
 
 def optional(function: Callable[..., object]) -> dict[str, object]:
-    """The run's inputs that a function can be given by name."""
+    """Return the run's inputs that a function accepts by name."""
     try:
         names = [one.name for one in inspect.signature(function).parameters.values() if one.kind in _BY_NAME]
     except (TypeError, ValueError):

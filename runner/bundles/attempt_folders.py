@@ -1,7 +1,7 @@
 """The folder of an attempt: each attempt at a task has the same path, on each machine.
 
-What an agent says of where it is (its working directory in a prompt, the path of a document) is part of what it asks.
-Elsewhere it would ask again for what is recorded, and recorded answers would name files that are not there.
+An agent's path (its working directory in a prompt, the path of a document) is part of its requests. With another path
+it would make recorded calls again, and recorded answers would name files that do not exist.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ class HeldFolder:
     handle: int
 
     def leave(self) -> None:
-        """It is not needed any more. The next attempt has its path at once, and need not wait until all is deleted."""
+        """Release the folder. The next attempt gets the path at once, without waiting until everything is deleted."""
         if self.handle not in _handles:  # this process was forked from the one that holds it
             return
         own = self.folder.parent
@@ -53,10 +53,10 @@ class HeldFolder:
 
 
 def take(store: str, cache: Path, job: Job) -> HeldFolder:
-    """The place of a job's attempt. ``store`` says whose job, without a password.
+    """Take the folder of a job's attempt. ``store`` is the job's store, without a password.
 
-    What a killed attempt left there is removed. One that still lives is waited for: it handed the task back, and goes.
-    If it lost its claim and does not know yet, or stands still, it keeps its folder, and this one has the next. Raises
+    Files of a killed attempt are removed. An attempt that still lives is waited for: it released the task, and ends. If
+    it does not know yet that it lost its claim, or is frozen, it keeps its folder, and this one gets another. Raises
     `OSError`.
     """
     name = hashlib.sha256(job.ref.encode()).hexdigest()[:24]
@@ -87,7 +87,7 @@ def take(store: str, cache: Path, job: Job) -> HeldFolder:
 
 
 def sweep(cache: Path) -> None:
-    """Take away what killed attempts left, of all stores: what no process holds."""
+    """Remove the folders of killed attempts, of all stores: those that no process has locked."""
     for root in {_root(cache), cache.absolute() / "attempts"}:
         for place in root.glob("*/*"):
             gone = place
@@ -106,12 +106,12 @@ def sweep(cache: Path) -> None:
 
 
 def _set_aside(folder: Path) -> Path:
-    """Free its name, whatever is in it: this needs a right to the folder above it only. Returns where it is now."""
+    """Rename the folder, which only needs a right to its parent folder. Returns the new path."""
     return folder.rename(folder.with_name(f"{_GONE}{uuid.uuid4().hex}"))
 
 
 def _delete(folder: Path) -> None:
-    """Delete it with all that this user may delete, folders that were made read-only too: Go has such a cache."""
+    """Delete it with everything that this user may delete, also in read-only folders such as Go's cache."""
     shutil.rmtree(folder, ignore_errors=True)
     if not folder.is_dir():
         return
@@ -126,7 +126,7 @@ def _delete(folder: Path) -> None:
 
 
 def _held(own: Path) -> int | None:
-    """A handle of this folder, made if it is not there, and locked; None where another attempt holds it."""
+    """Return a locked handle of this folder, created if necessary; None if another attempt has locked it."""
     while True:
         try:
             own.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -1,4 +1,4 @@
-"""A bundle: the crew file and the files beside it, packed once, addressed by the sha256 of what is in it.
+"""A bundle: the crew file and the files beside it, packed once, addressed by the sha256 of its content.
 
 The same files give the same bundle on every machine: names sorted, no times, no owners, two modes. It holds regular
 files only; which, and which not, says `runner.bundles.selection`.
@@ -34,7 +34,7 @@ _OF_A_DATABASE = ("-wal", "-shm", "-journal")
 
 @dataclass(frozen=True)
 class Bundle:
-    """What is stored of a crew's code: ``data`` is compressed, ``sha256`` is of the tar inside."""
+    """A crew's code as it is stored: ``data`` is compressed, ``sha256`` is of the tar inside."""
 
     sha256: str
     data: bytes
@@ -77,7 +77,7 @@ def pack(target: Target, *, limit: int = DEFAULT_LIMIT, own: Iterable[os.stat_re
 
 
 def contents(bundle: Bundle) -> list[tuple[str, int]]:
-    """The names of its files, and their bytes."""
+    """Return the names of its files, with their sizes in bytes."""
     with tarfile.open(fileobj=io.BytesIO(zlib.decompress(bundle.data)), mode="r:") as tar:
         return [(member.name, member.size) for member in tar]
 

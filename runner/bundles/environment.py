@@ -36,11 +36,11 @@ _OWN = ".".join(map(str, sys.version_info[:3]))
 
 @dataclass(frozen=True)
 class Environment:
-    """What is asked for, and what decides it.
+    """A required environment, and the files that define it.
 
-    ``digest`` is of all that decides what is built. Relative paths are relative to ``folder``. ``file`` names the
-    packages (the crew file, where they stand in it), "" for none; ``lines`` are those that are not in a file that uv
-    reads by itself. ``python`` is a version, or a range of versions; "" for any.
+    ``digest`` covers everything that determines the build. Relative paths are relative to ``folder``. ``file`` lists
+    the packages (it is the crew file if they are declared there), "" for none; ``lines`` are requirements outside the
+    files that uv reads by itself. ``python`` is a version, or a range of versions; "" for any.
     """
 
     digest: str
@@ -51,14 +51,14 @@ class Environment:
 
     @property
     def named(self) -> str:
-        """What a person knows it by."""
+        """Return its name for messages."""
         return self.file or VERSION
 
 
 def asked_for(file: Path, root: Path, bundle: str = "") -> Environment | None:
-    """The environment that a crew file below ``root`` asks for; None if it asks for none.
+    """Return the environment that a crew file below ``root`` requires; None if it requires none.
 
-    ``bundle`` is the hash of all its files: it counts where packages among them are asked for. Raises `BadCrew` for a
+    ``bundle`` is the hash of all its files, which matters if packages among them are required. Raises `BadCrew` for a
     password in a URL, and for a file that cannot be read.
     """
     folders = [one for one in (file.parent, *file.parent.parents) if one.is_relative_to(root)]
@@ -77,14 +77,14 @@ def asked_for(file: Path, root: Path, bundle: str = "") -> Environment | None:
 
 
 def suits(wanted: Environment) -> bool:
-    """Whether this is a Python that is asked for."""
+    """Whether this Python is of a required version."""
     return not wanted.python or _suits(wanted.python, _OWN)
 
 
 def why_not(wanted: Environment) -> str:
-    """Why this interpreter is another environment than that; "" if it has all that is asked for.
+    """Return why this interpreter does not satisfy the environment; "" if it does.
 
-    Extras count but in a ``pyproject.toml``: templates name some that most projects do not import.
+    Extras count, except in a ``pyproject.toml``: templates name some that most projects do not import.
     """
     if not suits(wanted):
         return f"Python {wanted.python} is asked for, and this is {_OWN}"
@@ -113,7 +113,7 @@ def _script(file: Path) -> _Found | None:
 
 
 def _listed(folder: Path) -> _Found | None:
-    """What the files of one folder say."""
+    """Return the requirements in the files of one folder."""
     project = _read(folder / PROJECT)
     data = _toml(project, PROJECT) if project is not None else {}
     table = _table(data.get("project"))
@@ -132,7 +132,7 @@ def _listed(folder: Path) -> _Found | None:
 
 
 def _gather(file: Path, folder: Path, texts: dict[str, str]) -> None:
-    """A requirements file, and those that it includes."""
+    """Read a requirements file, and the files that it includes."""
     name = os.path.relpath(file, folder)
     if name in texts or (text := _read(file)) is None:
         return
@@ -148,7 +148,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _missing(line: str, *, extras: bool) -> str:
-    """Why what a line of requirements asks for is not here; "" for a line that asks for nothing itself."""
+    """Return why a required package of this line is missing; "" if it is not, or if the line requires nothing."""
     if line.startswith("-"):
         return "" if _INCLUDED.match(line) or line.startswith(("-i", "--")) else f"{line!r} is asked for"
     try:
@@ -177,7 +177,7 @@ def _absent(wanted: Requirement, *, extras: bool) -> str:
 
 
 def _changed(lock: Path) -> Iterator[str]:
-    """What is installed in another version than a lock file has."""
+    """Yield packages that are installed in another version than in a lock file."""
     for package in _toml(lock.read_text("utf-8"), LOCK).get("package", []):
         name, version = package.get("name", ""), package.get("version")
         try:
@@ -189,7 +189,7 @@ def _changed(lock: Path) -> Iterator[str]:
 
 
 def _suits(asked: str, version: str) -> bool:
-    """Whether a version is what ``.python-version`` or ``requires-python`` asks for."""
+    """Whether a version satisfies ``.python-version`` or ``requires-python``."""
     if plain := re.fullmatch(r"(?:cpython[-@]?|python)?(\d+(?:\.\d+)*)", asked):
         return f"{version}.".startswith(f"{plain[1]}.")
     try:
@@ -199,7 +199,7 @@ def _suits(asked: str, version: str) -> bool:
 
 
 def _version(file: Path) -> str:
-    """The first version in a file; it may also name environments of pyenv's, which mean nothing elsewhere."""
+    """Return the first version in a file, which may also name pyenv environments that mean nothing elsewhere."""
     return next((line for line in _lines(_read(file) or "") if _VERSION.match(line)), "")
 
 

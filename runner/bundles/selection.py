@@ -1,8 +1,8 @@
 """Selects the files that belong in a bundle, and reports those that are left out.
 
-Caches and environments stay out in silence. So that nothing private travels unseen, what is known to hold secrets,
-databases of checkpoints and links that lead out of the folder stay out too, and are told. A ``.runnerignore`` beside
-the files, in gitignore's syntax, leaves out more, and with ``!`` brings back any of them.
+Caches and environments are left out silently. So that nothing private is packed by accident, files known to contain
+secrets, checkpoint databases and links that lead out of the folder are left out too, and reported. A ``.runnerignore``
+beside the files, in gitignore's syntax, leaves out more, and includes any of them again with ``!``.
 """
 
 import os
@@ -89,7 +89,7 @@ _LOOKED = 32 * MIB  #: and for a private key
 
 
 class LeftOut(NamedTuple):
-    """A file or folder (with a slash) that is no part of a bundle, and why."""
+    """A file or folder (with a slash) that is left out of a bundle, and why."""
 
     name: str
     why: Why
@@ -97,7 +97,7 @@ class LeftOut(NamedTuple):
 
 @dataclass(frozen=True)
 class Selected:
-    """A file that belongs in a bundle, as far as its name and place tell."""
+    """A file that belongs in a bundle, judged by its name and path."""
 
     name: str  # in the bundle, with slashes
     path: Path
@@ -106,7 +106,7 @@ class Selected:
 
 
 def private(content: bytes) -> Why | None:
-    """What a file holds that its name does not tell, and that keeps it out: None for nothing."""
+    """Return why a file is left out because of its content; None if it is not."""
     head = content[:_HEAD]
     if _CLIENT.search(head) or (_ACCOUNT.search(head) and _ACCOUNT_SECRET.search(head)):
         return "secret"
@@ -118,7 +118,7 @@ def private(content: bytes) -> Why | None:
 
 
 def may_hold(name: str) -> bool:
-    """Whether a file of that name may be stored by default: no secret, no cache."""
+    """Whether a file of that name is stored by default: neither a secret nor a cache."""
     return not (_NEVER.match_file(name) or _SECRET.match_file(name.lower()))
 
 
@@ -142,7 +142,7 @@ class Selection:
         self._rules = self._read_rules(self._base / IGNORE_FILE)
 
     def files(self) -> list[Selected]:
-        """Every file that belongs in the bundle; BundleTooLarge once they are too many or too much."""
+        """Yield every file that belongs in the bundle. Raises `BundleTooLarge` if they are too many or too large."""
         total = folders = 0
         top = self._target.include
         stack: list[tuple[Path, tuple[tuple[int, int], ...]]] = [(top, (_identity(top.stat()),))]  # and what is above
@@ -199,7 +199,7 @@ class Selection:
             self.left_out.append(LeftOut(self._name(path), why))
 
     def _verdict(self, path: Path, is_folder: bool) -> Why | Literal["selected", "wanted", "cache"]:
-        """What becomes of a file or folder: "wanted" are those that the ignore file brings back."""
+        """Decide on a file or folder: the ignore file includes "wanted" ones again."""
         name = path.relative_to(self._base).as_posix() + "/" * is_folder
         found = self._rules.check_file(name)
         if found.include is False:
@@ -230,7 +230,7 @@ class Selection:
         return path.relative_to(self._target.root).as_posix()
 
     def too_large(self) -> BundleTooLarge:
-        """The error over the limit in bytes, with the biggest of what was seen."""
+        """Return the error for a bundle over the limit in bytes, which names the largest files seen."""
         sizes = {file.name: file.size for file in self._seen}
         biggest = ", ".join(f"{name} {_human(size)}" for name, size in self._biggest(sizes))
         return BundleTooLarge(
@@ -275,7 +275,7 @@ def _why(rule: int) -> Why | Literal["cache"]:
 
 
 def _is_key(content: bytes, found: re.Match[bytes]) -> bool:
-    """Whether a private key begins here: on a line of its own, or with its text after it. Code may name the words."""
+    """Whether a private key begins here: on a line of its own, or followed by its text. Code may mention the words."""
     before = content[max(0, found.start() - 80) : found.start()]
     alone = not before.rpartition(b"\n")[2].strip(b" \t\r\xef\xbb\xbf")
     return alone or _KEY_FOLLOWS.match(content, found.end()) is not None

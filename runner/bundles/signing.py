@@ -1,7 +1,7 @@
 """Signed bundles: a worker that has a key runs only code that was signed with it.
 
-What is signed is what decides which code runs: the bundle by its hash, the module and the name in it, and the adapter.
-Who can write to the store can still start such code with other inputs, and nothing else.
+The signature covers everything that decides which code runs: the bundle by its hash, the module and the name in it, and
+the adapter. Anyone who can write to the store can still start signed code with other inputs, and nothing else.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ SHORTEST = 16  #: characters of a key
 
 
 def keys() -> list[str]:
-    """The keys in the environment, separated by commas: the first one signs, each of them verifies. Often none."""
+    """Return the keys in the environment, separated by commas there: the first one signs, all of them verify."""
     found = [key.strip() for key in setting(VARIABLE, "").split(",") if key.strip()]
     if any(len(key) < SHORTEST for key in found):
         raise UsageError(
@@ -26,7 +26,7 @@ def keys() -> list[str]:
 
 
 def sign(sha256: str, module: str, attr: str, adapter: str) -> str:
-    """The signature of a crew's code; "" where there is no key."""
+    """Return the signature of a crew's code; "" if there is no key."""
     return next((_signature(key, sha256, module, attr, adapter) for key in keys()), "")
 
 

@@ -1,9 +1,9 @@
 """The working folder of an attempt, and which of its files are kept.
 
-It begins as what is committed: a copy of the project (for a task with a process of its own) or nothing, and over it the
-files that the tasks before left, in the order of their commits. New and changed files are kept with the task's output,
-and with each step that made them, so that an attempt elsewhere finds them where it replays the step. An attempt
-begins with a folder of its own: what a killed one left half-written is not in it.
+It starts with the committed files: a copy of the project (for a task with a process of its own) or nothing, then the
+files that earlier tasks left, in the order of their commits. New and changed files are kept with the task's output,
+and with each step that made them, so that an attempt elsewhere finds them when it replays the step. Each attempt
+has a new folder: partly written files of a killed attempt are not in it.
 """
 
 import base64
@@ -68,7 +68,7 @@ class Workdir:
 
     @property
     def folder(self) -> Path:
-        """Where it is."""
+        """Return its path."""
         with self._lock:
             if not self.made:
                 with needed_on_disk():
@@ -76,11 +76,11 @@ class Workdir:
             return self._folder
 
     def mark(self) -> int:
-        """A point in time, for `changed`."""
+        """Return a point in time, for `changed`."""
         return self._count
 
     def changed(self, since: int = 0) -> dict[str, Content]:
-        """The files that are new, changed or gone since a `mark`. Raises `TaskError` where they are too much."""
+        """Return the files that are new, changed or removed since a `mark`. Raises `TaskError` if they are too big."""
         with self._lock:
             if not self.made:
                 return {}
@@ -95,7 +95,7 @@ class Workdir:
             return found
 
     def not_kept(self) -> dict[str, list[str]]:
-        """What is new or changed, and is not stored, by why: names as they may be shown."""
+        """Return the names of new or changed files that are not stored, by reason, in a form to be shown."""
         with self._lock:
             if not self.made:
                 return {}
@@ -115,7 +115,7 @@ class Workdir:
         return self._keeps(path) and _is_text(path)
 
     def lay(self, files: Files) -> None:
-        """Have these files in it, as they were left."""
+        """Write these files into the folder, as they were left."""
         with self._lock:
             folder = self.folder
             with needed_on_disk():
@@ -123,7 +123,7 @@ class Workdir:
                 self._look()
 
     def remove(self) -> None:
-        """It is not needed any more."""
+        """Remove the folder."""
         with self._lock:
             if self.made:
                 self._place.leave()
@@ -170,14 +170,14 @@ class Workdir:
 
 
 class TaskFiles:
-    """What a task's code sees of files: those of its bundle, and its folder."""
+    """The files that a task's code sees: those of its bundle, and its folder."""
 
     def __init__(self, bundle: Callable[[], Path], work: Callable[[], Path]) -> None:
         self._bundle = bundle
         self._work = work
 
     def path(self, name: str | os.PathLike[str]) -> Path:
-        """Where a file of the bundle is."""
+        """Return the path of a file of the bundle."""
         bundle = self._bundle()
         found = Path(os.path.normpath(bundle / name))
         if not found.is_relative_to(bundle):
@@ -188,7 +188,7 @@ class TaskFiles:
 
     @property
     def workdir(self) -> Path:
-        """Where the task writes what is kept."""
+        """Return the folder in which the task's files are kept."""
         return self._work()
 
 
@@ -197,7 +197,7 @@ current: ContextVar[TaskFiles | None] = ContextVar("runner_task_files", default=
 
 
 def stored(data: bytes, executable: bool = False) -> Content:
-    """Bytes as they are stored."""
+    """Return a file's bytes in the form in which they are stored."""
     if executable:
         return {"base64": base64.b64encode(data).decode(), "executable": True}
     try:
@@ -207,7 +207,7 @@ def stored(data: bytes, executable: bool = False) -> Content:
 
 
 def bytes_of(content: Any, raw: str) -> bytes | None:
-    """The bytes of a file as it is stored, None where it is gone; ``raw`` is its task's output."""
+    """Return the bytes of a stored file, None if it was removed; ``raw`` is its task's output."""
     if content is False:
         return None
     if isinstance(content, Mapping):
@@ -219,12 +219,12 @@ def bytes_of(content: Any, raw: str) -> bytes | None:
 
 
 def is_executable(content: Any) -> bool:
-    """Whether a file as it is stored is a program."""
+    """Whether a stored file is executable."""
     return isinstance(content, Mapping) and content.get("executable") is True
 
 
 def beside(raw: str, files: Files) -> dict[str, Any]:
-    """The files that a task left as they stand in the record of its output; a text that is ``raw`` is stored once."""
+    """Return the files of a task as stored in the record of its output; a text equal to ``raw`` is stored once."""
     return {"files": {path: None if content == raw else content for path, content in files.items()}}
 
 
@@ -252,7 +252,7 @@ def _copy(original: Path, folder: Path) -> None:
 
 
 def _clone(source: Path, target: Path) -> None:
-    """A copy that shares its blocks with the original until one is written to, where the file system can."""
+    """Copy a file, sharing its blocks with the original until one is written to, if the file system can."""
     with source.open("rb") as there, target.open("xb") as here:
         left = os.fstat(there.fileno()).st_size
         try:

@@ -1,7 +1,7 @@
 """The unpacked bundles on a machine: locked while a process uses them, and removed when space is needed.
 
-A process that uses a bundle has a shared lock on its folder, which goes with the process; when it was used last is the
-folder's time. A folder is renamed before it is removed, by who alone has its lock: who opened it just before sees that.
+A process that uses a bundle has a shared lock on its folder, which ends with the process; the folder's time is that of
+its last use. Removal takes an exclusive lock and renames the folder first: a process that had just opened it sees that.
 """
 
 import contextlib
@@ -25,9 +25,9 @@ _sizes: dict[tuple[str, int], int] = {}
 
 
 def hold(sha256: str, cache: Path, fetch: Callable[[], bytes]) -> tuple[Path, int]:
-    """The folder of a bundle, unpacked from what ``fetch`` gives if it is not there, and a handle.
+    """Return the folder of a bundle, unpacked from the result of ``fetch`` if necessary, and a handle.
 
-    Until the handle is closed, or the process ends, the folder stays. Raises as `unpack`.
+    The folder stays until the handle is closed, or the process ends. Raises the errors of `unpack`.
     """
     home = cache / sha256
     while True:
@@ -48,8 +48,8 @@ def hold(sha256: str, cache: Path, fetch: Callable[[], bytes]) -> tuple[Path, in
 
 
 def tidy(cache: Path, limit: float) -> None:
-    """Take away bundles that were not used for long, those used longest ago while all take more than ``limit`` bytes,
-    and what killed processes left half unpacked or half removed. Nothing that a process uses."""
+    """Remove bundles that were unused for long, the least recently used while all take more than ``limit`` bytes,
+    and those that killed processes left partly unpacked or removed. Bundles in use stay."""
     found = []
     with contextlib.suppress(FileNotFoundError):
         for path in cache.iterdir():
@@ -86,7 +86,7 @@ def _is(home: Path, handle: int) -> bool:
 
 
 def _size(folder: Path, inode: int) -> int:
-    """Bytes of all files of a bundle, which do not change."""
+    """Return the size in bytes of all files of a bundle, which do not change."""
     known = (str(folder), inode)
     if known not in _sizes:
         _sizes[known] = sum(Path(place, name).lstat().st_size for place, _, names in os.walk(folder) for name in names)

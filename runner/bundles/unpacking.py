@@ -17,7 +17,7 @@ from runner.core.errors import BundleDamaged, TaskError
 
 
 def unpack(data: bytes, sha256: str, cache: Path) -> Path:
-    """The folder ``cache/<sha256>`` with the bundle's files; unpacked and verified only if it is not there yet.
+    """Return the folder ``cache/<sha256>`` with the bundle's files; unpacks and verifies it if it does not exist yet.
 
     Processes may unpack the same bundle at once: each into a folder of its own, and one rename wins.
     """
@@ -92,7 +92,7 @@ def _extract(plain: IO[bytes], home: Path) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Have all of it on the disk: after a power cut a folder that has its name is whole."""
+    """Write all of it to the disk: after a power cut, a folder with its final name is whole."""
     for place, _, names in os.walk(folder):
         for name in names:
             _sync_one(Path(place, name))

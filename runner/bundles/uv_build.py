@@ -1,7 +1,7 @@
 """Builds environments with uv: once per machine, in the cache.
 
-Who builds has the lock of that folder, and so has uv. What a killed build left is never used, and goes with the next
-build. Whatever uv needs to know of indexes and logins, it reads from this machine: ``UV_INDEX_URL`` and the like.
+The building process and its uv have the lock of that folder. The remains of a killed build are never used, and are
+removed by the next build. uv reads indexes and logins from this machine: ``UV_INDEX_URL`` and the like.
 """
 
 import fcntl
@@ -36,17 +36,17 @@ _DRAWN = re.compile(r"[\u00d7\u2500-\u257f\u25b6]+")  # what uv draws a tree of 
 
 
 class _UvKilled(EnvironmentFailed):
-    """Something else ended uv."""
+    """uv was killed from outside."""
 
 
 def uv() -> str:
-    """The uv of this machine: the one beside this interpreter, or on PATH; "" if there is none."""
+    """Return the path of uv: beside this interpreter, or on PATH; "" if there is none."""
     beside = Path(sys.executable).with_name("uv")
     return str(beside) if os.access(beside, os.X_OK) else shutil.which("uv") or ""
 
 
 def built(wanted: Environment, cache: Path) -> Path:
-    """The interpreter of the environment, which is built if it is not there. Raises `EnvironmentFailed`."""
+    """Return the interpreter of the environment, built if it does not exist. Raises `EnvironmentFailed`."""
     home = folder(wanted, cache)
     python = home / "bin" / "python"
     home.parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ def built(wanted: Environment, cache: Path) -> Path:
 
 
 def folder(wanted: Environment, cache: Path) -> Path:
-    """Where the environment is on this machine, for this version of the runner."""
+    """Return the folder of the environment on this machine, for this version of the runner."""
     python = "" if wanted.python else f"-{sys.version_info[0]}.{sys.version_info[1]}"
     return cache.absolute() / "environments" / f"{wanted.digest}-{contents()[0][:8]}{python}"
 

@@ -51,7 +51,7 @@ class CancellableSection:
 
 @contextlib.contextmanager
 def timed(cancel_scope: CancelScope, timeout: float | None) -> Iterator[None]:
-    """Interrupt the task in this thread after ``timeout`` seconds, at its next step or bytecode.
+    """The task timeout: interrupt the task in this thread after ``timeout`` seconds, at its next step or bytecode.
 
     A coroutine is cancelled instead. Time spent waiting for a person does not count. Raises `TaskTimeout`.
     """
