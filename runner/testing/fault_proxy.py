@@ -52,7 +52,7 @@ answer reads as well; here they do not, for a script may be either."""
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command on its way: the name its connection gave itself, what it is, and how many such came before."""
+    """One command: the name of its connection, the command itself, and how many such commands came before."""
 
     connection: str
     name: str
@@ -60,7 +60,7 @@ class Command:
     words: tuple[bytes, ...]
 
     def mentions(self, text: str) -> bool:
-        """Whether any of its words has this text in it."""
+        """Whether any of its words contains this text."""
         wanted = text.encode()
         return any(wanted in word for word in self.words)
 
@@ -99,7 +99,7 @@ Fault: TypeAlias = Refuse | Cut | Delay | Lose
 
 @dataclass(slots=True)
 class _Awaited:
-    """A reply that a command is owed: ours at once, ours in place of the server's, or the server's own."""
+    """A reply to a command: ours at once, ours in place of the server's, or the server's own."""
 
     canned: bytes | None = None
     instead: bytes | None = None
@@ -132,7 +132,7 @@ class FaultProxy:
 
     @property
     def url(self) -> str:
-        """What a fleet takes for its Redis."""
+        """Return the URL that a fleet uses for its Redis."""
         return f"unix://{self.socket}"
 
     def move_to(self, server: RedisServer) -> None:
@@ -189,7 +189,7 @@ class FaultProxy:
             self._connections.discard(task)
 
     def fault_for(self, connection: str, words: list[bytes]) -> Fault | None:
-        """What happens to a command; on the proxy's thread."""
+        """Return the fault for a command, if any. Called on the proxy's thread."""
         name = self._name(words)
         key = (connection, name)
         command = Command(connection, name, self._counts[key], tuple(words))

@@ -1,4 +1,4 @@
-"""Reports as JSON what reading a crew file found. The submitting process never runs the author's code."""
+"""Reads a crew file and reports the result as JSON. The submitting process never runs the author's code."""
 
 import os
 import traceback
@@ -35,19 +35,19 @@ class Request:
 
     @classmethod
     def of(cls, target: Target, inputs: Mapping[str, Any]) -> "Request":
-        """The one for a target."""
+        """Return the request for a target."""
         return cls(
             str(target.file), target.attr, str(target.root), target.module, str(target.include), given_as_json(inputs)
         )
 
     @property
     def target(self) -> Target:
-        """As the loader takes it."""
+        """Return the target in the form that the loader takes."""
         return Target(Path(self.file), self.attr, Path(self.root), self.module, Path(self.include))
 
 
 class Reading:
-    """A crew that was read here."""
+    """A crew that was read in this process."""
 
     def __init__(self, request: Request) -> None:
         self._root = Path(request.root)
@@ -65,7 +65,7 @@ class Reading:
         self._name = target.file.parent.name if target.file.stem in ("crew", "main") else target.file.stem
 
     def found(self) -> Found:
-        """All that a run of it is stored with."""
+        """Return everything that is stored with a run of the crew."""
         plan, crew, adapter = self._adapter.plan(self._crew, self._name), self._crew, self._adapter
         refuse_odd_names(plan)
         config, growing = adapter.checkpoints(crew), adapters.growing(adapter)
@@ -87,7 +87,7 @@ class Reading:
         }
 
     def initial_state(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """What the tasks of a plan that grows begin with. Raises `BadInput`."""
+        """Return the initial state of a plan that grows. Raises `BadInput`."""
         growing = adapters.growing(self._adapter)
         assert growing is not None
         return growing.initial_state(self._crew, inputs)
@@ -110,12 +110,12 @@ def refuse_odd_names(plan: Plan) -> None:
 
 
 def plan_of(found: Found) -> Plan:
-    """The plan that was found."""
+    """Return the plan in the result of reading."""
     return Plan.from_json(found["plan"])
 
 
 def refusal(error: BaseException, root: Path) -> dict[str, str]:
-    """An error as the process that submits raises it again; `raise_again` is the other side."""
+    """Return an error in the form in which the submitting process raises it again, by `raise_again`."""
     if not isinstance(error, RunnerError):
         if isinstance(error, Exception):
             traceback.print_exception(error)
@@ -126,6 +126,6 @@ def refusal(error: BaseException, root: Path) -> dict[str, str]:
 
 
 def raise_again(refusal: Mapping[str, str]) -> None:
-    """Raise the error that another process had."""
+    """Raise the error of another process again."""
     kind = getattr(errors, refusal["kind"], BadCrew)
     raise kind(refusal["said"])

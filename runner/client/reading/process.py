@@ -34,9 +34,9 @@ main()
 
 
 class Template:
-    """The process that forks those that read. Made when it is first needed.
+    """The process that forks the reading processes. It is started when it is first needed.
 
-    With ``python``, it is one of that interpreter, with the import path that this has by itself.
+    With ``python``, it runs that interpreter, with the interpreter's own import path.
     """
 
     def __init__(self, *, forked: bool = False, python: Path | None = None) -> None:
@@ -47,7 +47,7 @@ class Template:
         self._kinds: dict[str, bool] = {}  # of crews that were read, and whether it has imported what they need
 
     def connect(self) -> socket.socket:
-        """The connection to a new process that waits for what it is to read."""
+        """Return a connection to a new process that waits for its request."""
         with self._lock, _stdio() as stdio:
             for last in (False, True):
                 control = self._ready()  # first: it must have no part of the connection
@@ -64,16 +64,16 @@ class Template:
         raise AssertionError
 
     def note(self, kind: str) -> None:
-        """Crews of this kind are read here: from the second on, what they need has been imported before."""
+        """Note that crews of this kind are read: for further ones, their framework is imported ahead."""
         self._kinds.setdefault(kind, False)
 
     def close(self) -> None:
-        """End it, and the processes that it made."""
+        """End the process, and the processes that it forked."""
         with self._lock:
             self._end()
 
     def forget(self) -> None:
-        """In a fork of this process: it is the parent's."""
+        """Forget the process, in a fork of this one: it belongs to the parent."""
         self._lock = threading.Lock()
         control, self._control, self._process = self._control, None, 0
         if control is not None:
@@ -130,7 +130,7 @@ os.register_at_fork(after_in_child=_shared.forget)
 
 
 class Reader:
-    """One crew file, being read. ``alone`` says that this process has one thread: it is forked itself.
+    """Reads one crew file. ``alone`` says that this process has one thread: then it is forked itself.
 
     With ``python``, it is read by that interpreter.
     """
@@ -144,7 +144,7 @@ class Reader:
         self._start()
 
     def found(self) -> Found:
-        """What was read. Raises `UsageError` with what is wrong with the file.
+        """Return the result of reading. Raises `UsageError` if something is wrong with the file.
 
         If `initial_state` will not be called, close it.
         """
@@ -153,7 +153,7 @@ class Reader:
         return found
 
     def initial_state(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """What a run with these inputs begins with. The process that read the file is asked, or another one."""
+        """Return the initial state of a run with these inputs, from the process that read the file, or from another."""
         with self._lock:
             for last in (False, True):
                 if self._pid != os.getpid():  # a fork of the one that has the connection
@@ -170,7 +170,7 @@ class Reader:
         raise AssertionError
 
     def close(self) -> None:
-        """Let the process go, whatever it does."""
+        """End the process, whatever it is doing."""
         self._close()
 
     def _start(self) -> None:
@@ -233,13 +233,13 @@ def _close(connection: socket.socket, lines: IO[bytes], template: Template | boo
 
 
 def _import_path() -> list[str]:
-    """That of this process, from wherever it is looked at."""
+    """Return the import path of this process, valid in any working directory."""
     return [os.path.abspath(one) for one in sys.path]  # noqa: PTH100 - links stay as they are
 
 
 @contextlib.contextmanager
 def _stdio() -> Iterator[list[int]]:
-    """The descriptors of stdin, stdout and stderr; where one is closed, of nothing."""
+    """Provide the descriptors of stdin, stdout and stderr; a closed one is replaced by the null device."""
     with open(os.devnull, "r+b", buffering=0) as nothing:  # noqa: PTH123 - a device
         found = []
         for fd in template.STDIO:

@@ -12,7 +12,7 @@ from runner.core.errors import BadInput
 
 
 def dump(models: Mapping[str, type[BaseModel]]) -> str:
-    """The models by task as a run keeps them: each schema once. "" where there are none."""
+    """Return the models by task as stored with a run, each schema once; "" if there are none."""
     names: dict[str, str] = {}
     schemas: dict[str, Any] = {}
     for task, model in models.items():
@@ -25,7 +25,7 @@ def dump(models: Mapping[str, type[BaseModel]]) -> str:
 
 
 def refuse_misfit(shapes: str, key: str, before: Any, after: Any) -> None:
-    """Raise `BadInput` where the output of a task, or a method, was what is declared, and an edit of it is not."""
+    """Raise `BadInput` if the edited output of a task or method does not fit its declared type, and the old one did."""
     known = json.loads(shapes) if shapes else {"tasks": {}}
     name = known["tasks"].get(key)
     if name is None:

@@ -1,8 +1,8 @@
 """The process that is forked to read a crew file, which is faster than starting an interpreter.
 
-Who submits talks to it over a socket, and hands it a connection for each crew file, with its own stdin, stdout and
-stderr. The fork answers there, in lines of JSON. A fork whose other side is gone is killed: a file that never ends
-does not outlive the process that waits for it. When the socket is closed, all of it ends.
+The submitting process talks to it over a socket, and passes it a connection for each crew file, with its own stdin,
+stdout and stderr. The fork answers there, in lines of JSON. A fork whose other side is gone is killed, so a file that
+never ends does not outlive the process that waits for it. When the socket is closed, the template and its forks end.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ _LENGTH = 64  #: bytes of a message
 
 
 def message(what: str, kind: str = "") -> bytes:
-    """What is sent to a template; with ``READ`` go a connection, and the descriptors of stdin, stdout and stderr."""
+    """Return a message to a template. ``READ`` comes with a connection and the descriptors of the standard streams."""
     return f"{what} {kind}".encode().ljust(_LENGTH)
 
 
@@ -74,7 +74,7 @@ def serve(control: socket.socket) -> NoReturn:
 
 
 def _asked(control: socket.socket) -> tuple[str, str, list[int]]:
-    """What is asked, of which kind of crews, and what came along; "" when there are no more requests."""
+    """Return the next request, its kind of crews, and the descriptors sent with it; "" at the end of the requests."""
     try:
         text, fds, _, _ = socket.recv_fds(control, _LENGTH, 1 + len(STDIO))
     except ConnectionError:
@@ -84,7 +84,7 @@ def _asked(control: socket.socket) -> tuple[str, str, list[int]]:
 
 
 def _ended(pid: int, connection: socket.socket) -> bool:
-    """Whether a fork is over; then the process that waits for its answer is told how it ended."""
+    """Whether a fork has ended; then the process that waits for its answer is notified how."""
     found, status = os.waitpid(pid, os.WNOHANG)
     if not found:
         return False
@@ -102,7 +102,7 @@ def _preload(adapter: str) -> None:
 
 
 def _read(connection: socket.socket, stdio: list[int]) -> NoReturn:
-    """In a fork: read what the first line asks for, answer, and answer what is asked of the crew after that."""
+    """In a fork: read the crew file that the first line names, answer, and answer further requests about the crew."""
     code = 1
     try:
         for fd, given in zip(STDIO, stdio, strict=True):
@@ -148,7 +148,7 @@ def _answer_all(connection: socket.socket) -> None:
 
 
 def _be_at(root: Path, file: str, environment: dict[str, str], path: list[str] | None) -> None:
-    """Be what the file is to find: in its project's folder, with the submitter's environment (and import path)."""
+    """Set up the process for the file: its project's folder, and the submitter's environment (and import path)."""
     gc.enable()
     os.environ.clear()
     os.environ.update(environment)
@@ -163,7 +163,7 @@ def _interrupted(*_: object) -> NoReturn:
 
 
 def main() -> NoReturn:
-    """Entry point of a template that is no fork: its socket is the descriptor that it was started with."""
+    """Entry point of a template that was started as a program: its socket is the descriptor that it was given."""
     control = socket.socket(fileno=int(sys.argv[1]))
     os.chdir("/")
     for name in ("runner.crews.adapter", "runner.client.reading.crew"):
