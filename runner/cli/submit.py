@@ -244,11 +244,12 @@ def report(result: RunResult, as_json: bool, write: Any, words: str) -> None:
     if result.result is not None:
         write(result.result + ("" if result.result.endswith("\n") else "\n"))
     ledger = result.ledger
-    which = result.run_id + (f" {result.branch}" if words != result.run_id else "")
+    of_branch = words != result.run_id
+    which = result.run_id + (f" {result.branch}" if of_branch else "")
     if result.models:
         say(result.models)
     text = f"{result.status}: {which}, {counted(len(result.outputs), 'task')}"
-    text += f", {counted(ledger['paid'], 'step')} recorded"
+    text += f"{'; on all branches' if of_branch else ','} {counted(ledger['paid'], 'step')} recorded"
     if result.recoveries:
         text += (
             f"; {counted(result.recoveries, 'recovery', 'recoveries')}, {counted(ledger['replayed'], 'step')} replayed"
