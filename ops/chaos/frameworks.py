@@ -23,7 +23,7 @@ from typing import Any
 from context_agents import CONTEXTS
 from context_agents import ELSEWHERE as COUNTED_ELSEWHERE
 from framework_agents import AGENTS, ELSEWHERE, OUTPUTS
-from matrix import environment
+from installed import environment
 
 USES = 3
 PACKAGES = {

@@ -23,6 +23,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from installed import environment
 from matrix_account import Seen, wrong
 from matrix_agents import ROWS as AGENTS
 from matrix_clients import CLIENTS
@@ -30,9 +31,6 @@ from matrix_mcp import SERVED
 from matrix_page import commit, note
 from matrix_rpc import RPC, RPC_CLIENTS
 
-from runner.bundles.uv_build import uv
-
-REPOSITORY = Path(__file__).parents[2]
 ROWS = {**AGENTS, **CLIENTS, **SERVED, **RPC}
 PLACES = {
     "main": [
@@ -130,17 +128,6 @@ def table(names: list[str], folder: Path, more: list[str], *, noted: bool) -> in
         elif noted and not more:
             note(name, row, ROWS, at)
     return int(failed > 0)
-
-
-def environment(folder: Path, packages: list[str]) -> Path:
-    """The interpreter of an environment that has them and this product: not one that stands elsewhere."""
-    python, made = folder / "bin" / "python", folder / "made"
-    if not made.exists() or made.read_text() != str(REPOSITORY):
-        subprocess.run([uv(), "venv", "-q", "--clear", "--python", sys.executable, folder], check=True)
-        install = [uv(), "pip", "install", "-q", "--compile-bytecode", "--python", python, "-e", REPOSITORY, *packages]
-        subprocess.run(install, check=True)
-        made.write_text(str(REPOSITORY))
-    return python
 
 
 def written(folder: Path, row: Any, root: str, *, kills: bool) -> Path:

@@ -19,13 +19,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+REPOSITORY, FILES = Path(__file__).parents[2], Path(__file__).parent / "quickstarts"
+sys.path.append(str(REPOSITORY / "ops" / "chaos"))
+
+from installed import environment
 from page import Example, examples
 from vendors import Vendors, answer
 
-from runner.bundles.uv_build import uv
 from runner.testing import ModelServer
 
-REPOSITORY, FILES = Path(__file__).parents[2], Path(__file__).parent / "quickstarts"
 PACKAGES = {
     "pydantic-ai": ["pydantic-ai-slim[openai,anthropic]"],
     "openai-agents": ["openai-agents"],
@@ -114,17 +116,6 @@ def main() -> int:
                 if row["why"]:
                     print(row["why"], file=sys.stderr, flush=True)
     return int(wrong > 0)
-
-
-def environment(folder: Path, packages: list[str]) -> Path:
-    """The interpreter of an environment that has them and this product."""
-    python = folder / "bin" / "python"
-    if not (folder / "made").exists():
-        subprocess.run([uv(), "venv", "-q", "--clear", "--python", sys.executable, folder], check=True)
-        install = [uv(), "pip", "install", "-q", "--compile-bytecode", "--python", python, "-e", REPOSITORY, *packages]
-        subprocess.run(install, check=True)
-        (folder / "made").touch()
-    return python
 
 
 def tried(name: str, python: Path, target: str, words: list[str], example: Example | None) -> dict[str, Any]:

@@ -186,26 +186,26 @@ def _with_those_used(kinds: list[str]) -> list[str]:
 
 
 @cache
-def _library(name: str, folder: str = "lib") -> list[str]:
-    """What a library defines, each as one line: whole-line comments go, line ends become blanks."""
+def _library(name: str, folder: str = "lib") -> dict[str, str]:
+    """What a library defines, by name, each as one line: whole-line comments go, line ends become blanks."""
     text = _FOLDER.joinpath(folder, f"{name}.lua").read_text("utf-8")
     for mark, value in _given().get(name, {}).items():
         text = text.replace(mark, value)
-    found: list[str] = []
+    found: dict[str, str] = {}
     for line in text.splitlines():
-        if line.startswith("local "):
-            found.append(line)
+        if begins := _DEFINED.match(line):
+            found[defined := begins[1]] = line
         elif line and not line.lstrip().startswith("--"):
-            found[-1] += " " + line.strip()
-    return [_with_keys(one) for one in found]
+            found[defined] += " " + line.strip()
+    return {defined: _with_keys(one) for defined, one in found.items()}
 
 
-def _used(definitions: list[str], after: list[str]) -> list[str]:
+def _used(definitions: dict[str, str], after: list[str]) -> list[str]:
     """Those of a library that are named in what comes after it: the server makes each of them with every call."""
     found = list[str]()
     words = {word for text in after for word in _WORD.findall(_COMMENT.sub("", text))}
-    for one in reversed(definitions):
-        if _DEFINED.match(one)[1] in words:  # type: ignore[index]  # a test has each library's be so
+    for name, one in reversed(definitions.items()):
+        if name in words:
             found.insert(0, one)
             words.update(_WORD.findall(one))
     return found

@@ -196,10 +196,11 @@ def test_a_script_has_what_it_names_of_libraries_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("folder", ["lib", "types"])
-def test_each_definition_of_a_library_begins_a_line(folder: str) -> None:
+def test_a_library_defines_each_name_once_and_at_the_beginning_of_a_line(folder: str) -> None:
     for file in LUA.joinpath(folder).iterdir():
-        for definition in scripts._library(file.name.removesuffix(".lua"), folder):
-            assert definition.startswith("local ")
+        definitions = re.findall(r"^local (?:function )?(\w+)", file.read_text("utf-8"), re.MULTILINE)
+        found = [*scripts._library(file.name.removesuffix(".lua"), folder)]
+        assert [one for one in found if one in definitions] == definitions != []
 
 
 def test_the_check_for_undefined_names_finds_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.slow
 
 COMMAND = [sys.executable, "-m", "runner"]
 BARE = {**os.environ, fork_server.IMPORTED: fork_server.NOTHING}  #: of those for which it does not matter
+STAYS = [sys.executable, "-c", "import signal; signal.pause()"]  #: until it is killed, which each test waits for
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +145,7 @@ def test_one_that_has_ended_before_its_pid_is_read_has_that_pid_and_its_code(for
 def test_what_still_runs_ends_with_the_server():
     """A test session that is interrupted while it starts something has no name for that."""
     server = ForkServer()
-    process = server.popen([sys.executable, "-c", "import time; time.sleep(600)"], env=BARE, start_new_session=True)
+    process = server.popen(STAYS, env=BARE, start_new_session=True)
     assert type(process) is not subprocess.Popen
     server.close()
     assert process.wait(60) == -signal.SIGKILL
@@ -153,8 +154,7 @@ def test_what_still_runs_ends_with_the_server():
 
 def test_processes_of_a_session_share_a_server_and_none_ends_what_another_started(tmp_path):
     mine, other = ForkServer(tmp_path / "f"), ForkServer(tmp_path / "f")
-    sleeps = [sys.executable, "-c", "import time; time.sleep(600)"]
-    first, second = (one.popen(sleeps, env=BARE, start_new_session=True) for one in (mine, other))
+    first, second = (one.popen(STAYS, env=BARE, start_new_session=True) for one in (mine, other))
     parents = {Path(f"/proc/{one.pid}/stat").read_text().rpartition(")")[2].split()[1] for one in (first, second)}
     assert len(parents) == 1
     mine.close()
