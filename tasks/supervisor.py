@@ -169,6 +169,10 @@ class Supervisor:
         if self._table.due("term", self._term_ms / 4000) and not self._workers.elect(self._me, "", self._term_ms):
             self._leading = False
             return 0.05
+        if self._table.due("checked", CHECK):  # before what a key of another type makes fail
+            self._next_check, found = self._workers.check_runs(self._next_check)
+            for run_id, what in found:
+                log.error("run %s: %s", run_id, what)
         if self._table.due("known", 0.5):
             self._known = self._workers.registered()
         self._reap_disconnected()
@@ -182,10 +186,6 @@ class Supervisor:
             )
         if self._table.due("overtaken", OVERTAKEN):
             self._redeliver_lost()
-        if self._table.due("checked", CHECK):
-            self._next_check, found = self._workers.check_runs(self._next_check)
-            for run_id, what in found:
-                log.error("run %s: %s", run_id, what)
         if self._table.due("expired", 60.0):
             self._workers.trim()
         return self._pause

@@ -197,8 +197,8 @@ COSTS: dict[str, tuple[Callable[[Driver], Act], int]] = {
     "states are pruned": (pruned, 17),
     "the newest 30 of 40 runs are listed": (lambda d: listed(d, 40), 31),
     "the newest 30 of 400": (lambda d: listed(d, 400), 31),
-    "one active run is looked at": (lambda d: looked_at(d, 1), 12),
-    "ten active runs": (lambda d: looked_at(d, 10), 84),
+    "one active run is looked at": (lambda d: looked_at(d, 1), 47),
+    "ten active runs": (lambda d: looked_at(d, 10), 326),
 }
 
 

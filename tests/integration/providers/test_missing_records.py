@@ -2,7 +2,7 @@
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -187,12 +187,30 @@ def of_a_run(redis: Redis) -> Iterator[str]:
     )
 
 
-MOMENTS = ["sent", "claimed", "half", "asked", "delayed"]
+MOMENTS = ["sent", "claimed", "half", "asked", "delayed", "forked", "batched"]
+
+
+def batch_of(redis: Redis) -> None:
+    """What is stored of a batch with one run."""
+    redis.hset(keys.key("batch_key", home=keys.HOME, batch="b-1"), "active", "1")
+    redis.zadd(keys.key("batch_runs_key", home=keys.HOME, batch="b-1"), {"r-1": 1})
+    redis.xadd(keys.key("batch_ended_key", home=keys.HOME, batch="b-1"), {"run": "r-0", "status": "completed"})
+
+
+def spoiled(redis: Redis, name: str) -> None:
+    """A key holds what is of another type."""
+    is_text = redis.type(name) == "string"
+    redis.delete(name)
+    if is_text:
+        redis.rpush(name, "spoiled")
+    else:
+        redis.set(name, "spoiled")
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_whichever_key_is_gone_the_run_ends_or_waits_in_bounded_time(
-    driver: Driver, redis: Redis, clock: Clock, moment: str
+@pytest.mark.parametrize("harm", [Redis.delete, spoiled], ids=["gone", "spoiled"])
+def test_whichever_key_is_gone_or_spoiled_the_run_ends_or_waits_in_bounded_time(
+    driver: Driver, redis: Redis, clock: Clock, harm: Callable[[Redis, str], object], moment: str
 ) -> None:
     """As a supervisor does, a minute of it; and then all that is sent is done, by workers that beat."""
     stuck = []
@@ -201,8 +219,15 @@ def test_whichever_key_is_gone_the_run_ends_or_waits_in_bounded_time(
         clock.go_on(0)
         for worker in ("w0", "w1"):
             driver.workers.beat(worker, 5000, "{}")
-        driver.submit(plan_of("a", "b", "c: a b", "d: c"))
-        claims: dict[str, Claim] = driver.take("a", "b") if moment != "sent" else {}
+        driver.submit(plan_of("a", "b", "c: a b", "d: c"), **({"batch": "b-1"} if moment == "batched" else {}))
+        if moment == "batched":
+            batch_of(redis)
+        if moment == "forked":
+            driver.work()
+            driver.resume("r-1", "fork", start=driver.runs.checkpoints("r-1", "main")[0])
+            claims: dict[str, Claim] = driver.take()
+        else:
+            claims = driver.take("a", "b") if moment != "sent" else {}
         if moment in ("half", "asked", "delayed"):
             driver.commit(claims.pop("a"))
         if moment == "asked":
@@ -214,19 +239,19 @@ def test_whichever_key_is_gone_the_run_ends_or_waits_in_bounded_time(
             assert number > 5
             break
         gone = found[number]
-        redis.delete(gone)
+        harm(redis, gone)
         for claim in claims.values():  # they are at work, and end
             with contextlib.suppress(Exception, ClaimLost):  # whatever comes of a commit into what is gone
                 driver.commit(claim)
         for _ in range(6):
             clock.go_on(10_000)
+            checked(driver)
             for worker in ("w0", "w1"):
                 if not driver.workers.beat(worker, 60_000).stood:
                     driver.workers.beat(worker, 60_000, "{}")
                 for held in driver.workers.beat(worker, 60_000).claims:
                     driver.workers.take_back(worker, held, reason="no process performs it")
             driver.workers.move_due()
-            checked(driver)
             driver.workers.redeliver(1000)
             done(driver)
         try:
