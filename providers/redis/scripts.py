@@ -115,6 +115,8 @@ class LuaScript:
 class PackedScript:
     """A script whose ``first`` slots are always the same: these are packed once, and each call packs the others."""
 
+    __slots__ = ("_head", "_skipped", "first", "script")  # each task has two
+
     def __init__(self, script: LuaScript, *first: Any) -> None:
         self.script, self.first = script, first
         rest = len(script.keys) + len(script.argv) - len(first)

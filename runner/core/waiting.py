@@ -138,11 +138,14 @@ class TaskLock:
     A thread's lock would be held by all of its tasks, or block them all. No stop interrupts a thread that acquires it.
     """
 
+    __slots__ = ("_depth", "_guard", "_holder", "_queue")  # each task has four
+
     def __init__(self) -> None:
         self._guard = threading.Lock()  # held for a moment, never by who waits
         self._holder: object = None  # a task, or the number of a thread
         self._depth = 0
-        self._queue: list[tuple[object, Alarm | threading.Event]] = []  # short, and a deque takes 760 bytes
+        # A tuple: it is short, and mostly empty, and a deque takes 760 bytes.
+        self._queue: tuple[tuple[object, Alarm | threading.Event], ...] = ()
 
     def __enter__(self) -> None:
         task = here()
@@ -156,7 +159,7 @@ class TaskLock:
                 return
             turn = me, threading.Event() if task is None else task.alarm()
             # The loop comes first: a task before it could not continue.
-            self._queue.insert(0 if on_loop else len(self._queue), turn)
+            self._queue = (turn, *self._queue) if on_loop else (*self._queue, turn)
         try:
             turn[1].wait(None)
         except BaseException:
@@ -170,7 +173,8 @@ class TaskLock:
                 return
             self._holder = None
             if self._queue:
-                self._holder, alarm = self._queue.pop(0)
+                (self._holder, alarm), *others = self._queue
+                self._queue = tuple(others)
                 self._depth = 1
                 alarm.set()
 
@@ -178,6 +182,6 @@ class TaskLock:
         with self._guard:
             waits = turn in self._queue
             if waits:
-                self._queue.remove(turn)
+                self._queue = tuple(one for one in self._queue if one is not turn)
         if not waits:  # it was just given
             self.__exit__()

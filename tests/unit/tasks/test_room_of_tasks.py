@@ -11,18 +11,22 @@ from greenlet import getcurrent
 from kombu.message import Message
 
 from runner.bundles.task_files import Workdir
+from runner.core import waiting
 from runner.core.ledger import Counters
 from runner.core.plan.dependencies import InputsInUse, ReadTracker
 from runner.engine import observers
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.current_journal import inside_of
 from runner.journal.steps import JournalProgress
+from runner.providers.redis import scripts
+from runner.providers.redis.scripts import PackedScript
 from runner.tasks import jobs, request
 from runner.tasks.app import app
 from runner.tasks.greenlets import SwitchingAlarm, SwitchingTask
 
 _LOOP: Any = SimpleNamespace(hub=getcurrent())
 _READS = ReadTracker()
+_APPEND = scripts.load("append_event")
 
 
 @pytest.mark.parametrize(
@@ -33,6 +37,8 @@ _READS = ReadTracker()
         (lambda: inside_of(None), 150),
         (ReadTracker, 270),
         (CancelScope, 530),
+        (waiting.TaskLock, 180),
+        (lambda: PackedScript(_APPEND, "run", "branch", "task"), 280),
         (lambda: JournalProgress({}), 610),
         (lambda: Workdir(bool, bool, bool), 400),
         (lambda: SwitchingAlarm(None, _LOOP), 80),
