@@ -168,6 +168,10 @@ class PipelinedConnection:
         except (*TRANSIENT_ERRORS, ResponseError):
             return None
 
+    def refused_to_watch(self, answers: list[Any]) -> None:
+        """Watch no more, as an ACL may forbid it; but where one of these answers is a refusal that passes."""
+        self.watches = any(map(not_now, answers))
+
     def replicated(self) -> None:
         """Wait until enough replicas have what was written here, or the time is up: the log says so, once in a row."""
         if not self._replicas.many:

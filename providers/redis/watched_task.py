@@ -40,7 +40,7 @@ class WatchedTask:
         if answers is None or answers[0] != 1:
             return False
         if answers[2:5] != ["OK", [], "OK"]:
-            self._line.watches = False  # an ACL may forbid it
+            self._line.refused_to_watch(answers[2:5])
         elif answers[5] == [self._token, str(reached), "0", None]:  # what its progress ends has ended
             note = _pack("HSET", self._task, "begun", begun, "reserved", reserved, "reached", "")
             self._tail = _pack("HINCRBY", self._run, "paid", "1") + note.removesuffix("0\r\n\r\n")

@@ -170,7 +170,7 @@ class Workers:
 
     def leader(self) -> str:
         """Who leads, as it wrote itself; "" if none does."""
-        return self.client.get(self._key("leader_key")) or ""
+        return self.client.mget(self._key("leader_key"))[0] or ""  # a key of another type is none, and is taken over
 
     def elect(self, me: str, gone: str, ttl_ms: int) -> bool:
         """Take, keep or take over the lead from a supervisor that was seen to be gone."""

@@ -166,6 +166,13 @@ def test_what_is_only_listed_no_more_is_listed_again(driver: Driver, redis: Redi
     assert driver.runs.get("r-1").status == "completed"
 
 
+def test_a_leader_is_elected_where_its_key_is_of_another_type(driver: Driver, redis: Redis) -> None:
+    redis.rpush(index("leader_key"), "spoiled")
+    assert driver.workers.leader() == ""
+    assert driver.workers.elect("w0", "", 5000)
+    assert driver.workers.leader() == "w0"
+
+
 def test_all_active_runs_are_looked_at_in_turn(driver: Driver, redis: Redis) -> None:
     for number in range(7):
         driver.submit(plan_of("a"), f"r-{number}")

@@ -1,16 +1,19 @@
 """Steps that follow closely are recorded without a script, and a claim that is lost refuses them as ever."""
 
 from collections.abc import Callable
+from types import MethodType, SimpleNamespace
 from typing import Any
 
 import pytest
 from redis import Redis
+from redis.exceptions import ResponseError
 
 from runner.core.errors import ClaimLost
 from runner.core.jobs import Claim
 from runner.core.ledger import STEP
 from runner.providers.redis import claimed_steps, keys, watched_task
 from runner.providers.redis.claimed import ClaimedTask
+from runner.providers.redis.pipelined import PipelinedConnection
 
 from .driver import Driver, plan_of
 from .test_reserved import Scene
@@ -291,3 +294,16 @@ def test_what_the_server_says_unasked_is_no_answer(scene: Scene, redis: Redis) -
     assert line.watcher is not None
     assert line.execute_command("ECHO", "mine") == "mine"
     assert paid(scene) == scene.steps
+
+
+@pytest.mark.parametrize(
+    ("refusal", "watches"),
+    [("BUSY Redis is busy running a script.", True), ("NOPERM this user has no permissions", False)],
+)
+def test_a_refusal_that_passes_does_not_end_watching(refusal: str, watches: bool) -> None:
+    answers = [1, "OK", *[ResponseError(refusal)] * 3, ["1", "1", "0", None]]
+    line: Any = SimpleNamespace(watches=True, watcher=None, ask_all=lambda commands, many: answers)
+    line.refused_to_watch = MethodType(PipelinedConnection.refused_to_watch, line)
+    assert watched_task.WatchedTask(line, "run", "task", "journal", 1).begin(b"", "s#1", "", 1)
+    assert line.watches is watches
+    assert line.watcher is None
