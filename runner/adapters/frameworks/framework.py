@@ -101,8 +101,9 @@ def declared(owner: Any) -> dict[str, Any]:
 
 
 def declared_kinds(owner: Any) -> dict[str, str]:
-    """What the fields of a class are in JSON (`runner.core.inputs.KINDS`), where they are no text."""
-    return {name: kind for name, of in declared(owner).items() if (kind := kind_of(of))}
+    """What the public fields of a class are in JSON (`runner.core.inputs.KINDS`), where they are no text."""
+    public = [(name, of) for name, of in declared(owner).items() if not name.startswith("_")]
+    return {name: kind for name, of in public if (kind := kind_of(of))}
 
 
 def required(model: Any, base: type) -> list[str]:

@@ -1,6 +1,7 @@
 """Agents and agent workflows of LlamaIndex, and the workflows that it has as a package of their own."""
 
 import functools
+import inspect
 import json
 from collections.abc import Mapping
 from contextvars import ContextVar
@@ -21,6 +22,8 @@ from runner.adapters.frameworks.framework import (
     required,
 )
 from runner.adapters.frameworks.required_inputs import attributes_read
+from runner.bundles.arguments import called
+from runner.bundles.program import Program
 from runner.core.errors import TaskError
 from runner.core.field_errors import format_field_errors
 from runner.journal.tool_uses import Use, record_uses
@@ -45,21 +48,37 @@ class LlamaIndex(AgentFramework):
         return isinstance(thing, tuple(self.loaded(module, kind) for module, kind in _KINDS))
 
     def inputs(self, agent: Any) -> list[str]:
-        """``prompt`` of agents; of another workflow what the author's class of its first event needs; where there is no
-        such class, what the steps that take it use of it at once."""
+        """``prompt`` of agents; of another workflow what the author's ``run`` or class of its first event needs; where
+        there is neither, what the steps that take that event use of it at once."""
         if self._is_asked(agent):
             return [PROMPT]
-        begins = getattr(agent, "start_event_class", None)
-        event, workflow = (self.loaded(*one) for one in (("workflows.events", "StartEvent"), (_WORKFLOWS, "Workflow")))
-        if begins is None or type(agent).run is not vars(workflow).get("run"):
+        if (own := self._own_run(agent)) is not None:
+            return list(own.needs)
+        begins, event = getattr(agent, "start_event_class", None), self.loaded("workflows.events", "StartEvent")
+        if begins is None:
             return []
         if begins is event:
             return [name for name in _read_of_first(agent, begins) if not hasattr(begins, name)]
         return required(begins, event)
 
     def input_kinds(self, agent: Any) -> dict[str, str]:
-        """As the author's class of a workflow's first event declares its fields."""
-        return {} if self._is_asked(agent) else declared_kinds(getattr(agent, "start_event_class", None))
+        """As the author's ``run`` of a workflow annotates its arguments, or the class of its first event its fields."""
+        if self._is_asked(agent):
+            return {}
+        own = self._own_run(agent)
+        return dict(own.kinds) if own is not None else declared_kinds(getattr(agent, "start_event_class", None))
+
+    def input_names(self, agent: Any) -> list[str]:
+        """The arguments of the author's ``run`` of a workflow; a first event takes any."""
+        own = None if self._is_asked(agent) else self._own_run(agent)
+        return list(own.takes or ()) if own is not None else []
+
+    def _own_run(self, workflow: Any) -> Program | None:
+        """What the author has in place of the framework's ``run``, which then makes the first event."""
+        kind = type(workflow)
+        if kind.run is vars(self.loaded(_WORKFLOWS, "Workflow")).get("run"):
+            return None
+        return called(f"{kind.__name__}.run", workflow.run)
 
     def _is_asked(self, agent: Any) -> bool:
         return isinstance(agent, tuple(self.loaded(module, kind) for module, kind in _KINDS[:2]))
@@ -68,14 +87,19 @@ class LlamaIndex(AgentFramework):
         """Its answer, as a model where it is asked for one; what another workflow ends with."""
         _waits.set({})  # before it begins: its steps see what this context has
         handler = agent.run(user_msg=inputs[PROMPT]) if self._is_asked(agent) else agent.run(**inputs)
+        if inspect.iscoroutine(handler):
+            handler = await handler
+        if not hasattr(handler, "stream_events"):  # its author's own run has waited for the end
+            return as_output(handler)
         required = import_module("workflows.events").InputRequiredEvent
         try:
             async for event in handler.stream_events():
                 if isinstance(event, required):
                     handler.ctx.send_event(_answered(agent, event))
             answer = await handler
-        finally:
+        except BaseException:  # a question, too: the attempt ends, and its steps with it
             handler.cancel()
+            raise
         if not self._is_asked(agent):
             return as_output(answer)
         found = getattr(answer, "structured_response", None)
