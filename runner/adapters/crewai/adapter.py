@@ -24,7 +24,7 @@ class CrewAIAdapter(Adapter):
     """One object, one task: what a crew keeps of a kickoff would be there in the next."""
 
     def accepts(self, thing: object) -> bool:
-        """Whether it is a crew, or a class of crews, of CrewAI; never where CrewAI was not imported."""
+        """Whether this is a CrewAI crew or a class with ``@CrewBase``. Does not import CrewAI to find out."""
         if "crewai.crew" not in sys.modules:
             return False
         from runner.adapters.crewai import build
@@ -32,32 +32,34 @@ class CrewAIAdapter(Adapter):
         return build.is_crew(thing)
 
     def plan(self, crew: Any, name: str) -> Plan:
-        """The crew's plan. Raises `BadCrew`."""
+        """Build the plan of the crew, under this name. Raises `BadCrew` where it cannot run."""
         from runner.adapters.crewai import build, crew_plan
 
         return crew_plan.plan(build.made(crew), name)
 
     def checkpoints(self, crew: Any) -> CheckpointConfig | None:
-        """As ``checkpoint=`` says, which is CrewAI's own."""
+        """Translate the crew's own ``checkpoint=`` setting. None if it has none."""
         from runner.adapters.crewai import build, crew_plan
 
         return crew_plan.checkpoints(build.made(crew))
 
     def source(self, crew: Any, key: str) -> object:
-        """The task; the crew for what is done before and after all tasks."""
+        """Return the object that events of this task name as their source: the task, or the crew for what runs before
+        and after all tasks.
+        """
         from runner.adapters.crewai import build, crew_plan
 
         made = build.made(crew)
         return crew_plan.by_key(made).get(key, made)
 
     def output_files(self, crew: Any) -> dict[str, str]:
-        """The ``output_file`` of each task that has one."""
+        """Return the ``output_file`` of each task that has one, by the task's key."""
         from runner.adapters.crewai import build, crew_plan
 
         return {key: task.output_file for key, task in crew_plan.by_key(build.made(crew)).items() if task.output_file}
 
     def models(self, crew: Any) -> dict[str, type[BaseModel]]:
-        """The ``output_pydantic`` or ``output_json`` of each task that has one."""
+        """Return the ``output_pydantic`` or ``output_json`` of each task that has one, by the task's key."""
         from runner.adapters.crewai import build, crew_plan
 
         tasks = crew_plan.by_key(build.made(crew))
@@ -65,7 +67,7 @@ class CrewAIAdapter(Adapter):
         return {key: model for key, model in found.items() if model is not None}
 
     def perform(self, crew: Any, work: Work) -> str:
-        """Do the task by CrewAI's own kickoff."""
+        """Perform one task by CrewAI's own kickoff and return its output as it is stored."""
         from runner.adapters.crewai import build, execute
 
         return execute.perform(build.made(crew), work)
@@ -75,26 +77,28 @@ CREWAI = CrewAIAdapter()
 
 
 class CrewAIProgramAdapter(Adapter):
-    """Plans and performs what does more than one kickoff: a function, a method, or a file as a script, as one task."""
+    """Plans and performs a program with more than one kickoff (a function, a method, or a file run as a script) as one
+    task.
+    """
 
     name = "crewai-program"
     disposable = True
 
     def accepts(self, thing: object) -> bool:
-        """Programs."""
+        """Whether this is a `Program`."""
         return isinstance(thing, Program)
 
     def plan(self, crew: Program, name: str) -> Plan:
-        """One task, that is called as the function is. Its kickoffs say themselves which inputs they need."""
+        """Build a plan of one task, named like the function. Its inputs are the arguments that it needs."""
         key = "main" if crew.name == script.NAME else crew.name
         return Plan(crew=name, tasks=(PlannedTask(key),), inputs=frozenset(crew.needs))
 
     def input_kinds(self, crew: Program) -> dict[str, str]:
-        """As the function annotates its arguments."""
+        """Return the type of each argument, by name, as the function annotates it."""
         return dict(crew.kinds)
 
     def perform(self, crew: Program, work: Work) -> str:
-        """Do all of it."""
+        """Run the whole program and return its output as it is stored."""
         from runner.adapters.crewai import programs
 
         return programs.perform(crew, work)

@@ -13,21 +13,21 @@ PROMPT = "prompt"  #: the input that it is asked
 
 
 class CrewAIAgentAdapter(Adapter):
-    """Plans and performs agents, as a function that kicks one off."""
+    """Plans and performs a single agent, as a program that kicks it off."""
 
     name = "crewai-agent"
     disposable = True
 
     def accepts(self, thing: object) -> bool:
-        """Agents of CrewAI's; never where CrewAI was not imported."""
+        """Whether this is a CrewAI agent. Does not import CrewAI to find out."""
         return isinstance(thing, getattr(sys.modules.get("crewai"), "Agent", ()))
 
     def plan(self, crew: Any, name: str) -> Plan:  # noqa: ARG002 - the port's names
-        """One task, which needs a prompt."""
+        """Build a plan of one task with the input ``prompt``."""
         return Plan(crew=name, tasks=(PlannedTask(KEY),), inputs=frozenset({PROMPT}))
 
     def perform(self, crew: Any, work: Work) -> str:
-        """Kick it off with the prompt."""
+        """Kick the agent off with the prompt and return its output as it is stored."""
         from runner.adapters.crewai import programs
 
         return programs.perform(Program(KEY, do=lambda: crew.kickoff(str(work.inputs[PROMPT]))), work)

@@ -16,17 +16,17 @@ instance's id, so none may go while the process is there."""
 
 
 def is_crew(thing: object) -> bool:
-    """Whether it is a crew, or a class of crews."""
+    """Whether this is a crew, or a class with ``@CrewBase``."""
     return isinstance(thing, Crew) or is_class(thing)
 
 
 def is_class(thing: object) -> bool:
-    """Whether it is a class with ``@CrewBase`` that says which crew it makes."""
+    """Whether this is a class with ``@CrewBase`` and a method ``crew``."""
     return isinstance(thing, type) and bool(getattr(thing, "is_crew_class", False)) and hasattr(thing, "crew")
 
 
 def made(thing: Any) -> Crew:
-    """The crew. Raises `BadCrew`."""
+    """Return the crew, and create it first where ``thing`` is a class. Raises `BadCrew` if that fails."""
     if isinstance(thing, Crew):
         return thing
     if id(thing) not in _made:

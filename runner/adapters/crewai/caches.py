@@ -18,7 +18,9 @@ MOST = 1024 * 1024  #: characters of what one task put into caches that are stor
 
 
 class Caches:
-    """The caches of one crew in one task."""
+    """The tool caches of one crew during one task: filled with what earlier tasks cached, and watched for what this one
+    adds.
+    """
 
     def __init__(self, crew: Crew, work: Work) -> None:
         self._by_owner = dict(_caches(crew))
@@ -33,7 +35,9 @@ class Caches:
 
     @property
     def added(self) -> list[list[Any]]:
-        """What was put into them: whose cache, which tool, what it was given, what it gave."""
+        """What this task cached, up to `MOST` characters: for each entry its cache, the tool, the arguments and the
+        result.
+        """
         kept, size = [], 0
         for one in self._added:
             size += len(json.dumps(one))
@@ -53,7 +57,7 @@ class Caches:
 
 
 def _caches(crew: Crew) -> Iterator[tuple[str, CacheHandler]]:
-    """Each cache by whose it is: the crew's, or that of the n-th agent."""
+    """Yield each cache with its owner: the crew, or the n-th agent."""
     shared = getattr(crew, "_cache_handler", None)
     if crew.cache and shared is not None:
         yield "crew", shared

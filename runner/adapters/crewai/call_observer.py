@@ -30,9 +30,9 @@ _CALLS: dict[str, type[BaseEvent]] = {
 
 @contextlib.contextmanager
 def observing(crew: Crew, work: Work, flow: Any = None) -> Iterator[None]:
-    """Events of CrewAI's in this context, and in those that are copied from it, are told among the run's.
+    """Copy CrewAI's events in this context, and in contexts copied from it, to the run's events.
 
-    Of the ``flow`` whose method is at work its own machine tells.
+    Events that the ``flow`` itself emits are left out: the flow adapter reports those.
     """
     observer = _CallObserver(crew, work, flow)
     token = add_stream_sink(observer.take)
@@ -48,7 +48,7 @@ def observing(crew: Crew, work: Work, flow: Any = None) -> Iterator[None]:
 
 
 class _Call:
-    """One call of a model by CrewAI, as the transport saw it."""
+    """One model call of CrewAI, with the results that the recording transport reported for it."""
 
     def __init__(self, before: CallContext, seen: int = -1) -> None:
         self.before, self.seen = before, seen
@@ -59,7 +59,7 @@ _calls: ContextVar[dict[str, _Call] | None] = ContextVar("runner_crewai_calls", 
 
 
 def _role(event: Any) -> str | None:
-    """The agent's, without the line end that YAML's ``role: >`` leaves."""
+    """Return the agent's role without the trailing newline that YAML's ``role: >`` leaves."""
     return (event.agent_role or "").strip() or None
 
 
@@ -73,7 +73,7 @@ class _CallObserver:
         self._most = {str(agent.id): agent.max_rpm for agent in crew_plan.staff(crew)}
 
     def take(self, source: Any, event: Any) -> None:
-        """CrewAI emitted an event."""
+        """Copy one event that CrewAI emitted."""
         kind = str(event.type)
         if id(source) in self._own and kind.startswith(("task_", "crew_kickoff_")):
             return
@@ -101,7 +101,9 @@ class _CallObserver:
         kickoff_names.current.set(f"{before}/{name}" if before else name)
 
     def _of_call(self, kind: str, source: Any, event: Any) -> dict[str, Any]:
-        """The figures of a call; in between its calls of models are the agent's that makes it."""
+        """Return the fields of a call's event. Between its start and its end, recorded calls are attributed to its
+        agent.
+        """
         found = {"model": event.model, "from_agent": _role(event), "call_id": event.call_id}
         calls = _calls.get() or {}
         if kind == "llm_call_started":

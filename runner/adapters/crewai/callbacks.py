@@ -25,7 +25,9 @@ Callback = Callable[..., Any]
 
 
 def record_those_of_task(crew: Crew, task: Task, journal: Journal, earlier: PriorOutputs) -> None:
-    """The callbacks of a task, and of each of its agents' steps. After the last of them the task is over."""
+    """Record the callbacks of a task and of its agents' steps. After the last of them, ``earlier`` no longer counts
+    reads as use.
+    """
     own, common = task.callback, crew.task_callback
     first, second = own or common, common if own and common != own else None
     task.callback = _of_output("callback", first, journal) if first else None
@@ -40,7 +42,7 @@ def record_those_of_task(crew: Crew, task: Task, journal: Journal, earlier: Prio
 
 
 def record_those_of_steps(crew: Crew, journal: Journal) -> None:
-    """The callbacks of each step of the crew's agents."""
+    """Record the ``step_callback`` of the crew and of each of its agents."""
     for agent in crew_plan.staff(crew):
         if callback := getattr(agent, "step_callback", None):
             agent.step_callback = _of_step("step_callback", callback, journal)
@@ -49,7 +51,7 @@ def record_those_of_steps(crew: Crew, journal: Journal) -> None:
 
 
 def record_those_of_end(crew: Crew, journal: Journal) -> None:
-    """The callbacks of the crew's output."""
+    """Record the ``after_kickoff`` callbacks of the crew."""
     crew.after_kickoff_callbacks = [
         one if is_closing(one) else _of_result("after_kickoff", one, journal) for one in crew.after_kickoff_callbacks
     ]
@@ -57,7 +59,9 @@ def record_those_of_end(crew: Crew, journal: Journal) -> None:
 
 @contextlib.contextmanager
 def recorded_inside(own: Any, journal: Journal) -> Iterator[None]:
-    """So are those of each crew that a method, a tool or a callback of this job kicks off; ``own`` is the job's."""
+    """While this is open, also record the callbacks of crews that a method, tool or callback kicks off; ``own`` is the
+    task's own crew.
+    """
 
     def begins(context: Any) -> None:
         crew = getattr(context, "crew", None)
@@ -73,7 +77,9 @@ def recorded_inside(own: Any, journal: Journal) -> Iterator[None]:
 
 
 def _record_all(crew: Crew, journal: Journal) -> None:
-    """It may be kicked off again and again, and copied in between: each callback is wrapped once."""
+    """Record all callbacks of a crew. It may be kicked off again, or copied in between, so each callback is wrapped
+    once.
+    """
     whose = callback_state.owners(crew)
     crew.before_kickoff_callbacks = [
         _of_inputs("before_kickoff", one, whose, journal) for one in crew.before_kickoff_callbacks
@@ -89,12 +95,12 @@ def _record_all(crew: Crew, journal: Journal) -> None:
 
 
 def called(callback: Callback, *arguments: Any) -> Any:
-    """What a callback gives, also if that is to be awaited."""
+    """Call a callback and return its result, awaited if it is a coroutine."""
     return result_of(callback(*arguments))
 
 
 def _once(wrap: Callable[..., Callback]) -> Callable[..., Callback]:
-    """Wrap no callback that is wrapped."""
+    """Leave callbacks alone that are wrapped already."""
 
     @functools.wraps(wrap)
     def wrapped(name: str, callback: Callback, *rest: Any) -> Callback:
@@ -109,7 +115,7 @@ def _once(wrap: Callable[..., Callback]) -> Callable[..., Callback]:
 
 @_once
 def _of_output(name: str, callback: Callback, journal: Journal) -> Callback:
-    """Of a task's output, which the callback may change."""
+    """Wrap a callback that receives a task's output. What it changes in that output is recorded."""
 
     def stand(output: Any) -> tuple[Any, Any]:
         return output.raw, values.json_of(output)
@@ -143,7 +149,7 @@ def _of_output(name: str, callback: Callback, journal: Journal) -> Callback:
 
 @_once
 def _of_step(name: str, callback: Callback, journal: Journal) -> Callback:
-    """Of an agent's step."""
+    """Wrap a callback that receives a step of an agent."""
     if inspect.iscoroutinefunction(callback):
 
         async def await_it(step: Any) -> None:
@@ -159,7 +165,9 @@ def _of_step(name: str, callback: Callback, journal: Journal) -> Callback:
 
 @_once
 def _of_inputs(name: str, callback: Callback, whose: dict[str, Any], journal: Journal) -> Callback:
-    """Of the crew's inputs: the callback gives them back, changed or not. What is no JSON is made again."""
+    """Wrap a callback that receives the crew's inputs and returns them, changed or not. Inputs that are not JSON are
+    not recorded.
+    """
 
     def recorded(inputs: Any) -> Any:
         live: list[Any] = []
@@ -185,7 +193,7 @@ def _of_inputs(name: str, callback: Callback, whose: dict[str, Any], journal: Jo
 
 @_once
 def _of_result(name: str, callback: Callback, journal: Journal) -> Callback:
-    """Of the crew's output: the callback gives it back, changed or not, or something else in its place."""
+    """Wrap a callback that receives the crew's output and returns it, changed or not, or something in its place."""
 
     def recorded(result: Any) -> Any:
         live: list[Any] = []
@@ -214,7 +222,7 @@ def _of_result(name: str, callback: Callback, journal: Journal) -> Callback:
 
 
 def _apply(output: Any, changed: Any) -> None:
-    """What a callback that is not called again made of an output."""
+    """Apply to an output what a recorded callback changed in it."""
     if not isinstance(changed, dict):
         return
     output.raw = changed["raw"]

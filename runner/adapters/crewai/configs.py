@@ -13,7 +13,9 @@ _KINDS = {"llm": "llm", "tools": "tool", "context": "task", "callbacks": "callba
 
 
 def missing(error: BaseException) -> str | None:
-    """The file, what in it names something, and what that might be; None if the error is of something else."""
+    """Explain a `KeyError` of CrewAI's: the file, the entry with the unknown name, and the closest known one. None for
+    any other error.
+    """
     if not isinstance(error, KeyError) or not error.args or not isinstance(error.args[0], str):
         return None
     name = error.args[0]

@@ -24,14 +24,16 @@ STARTED, COMPLETED, FAILED = "crew_kickoff_started", "crew_kickoff_completed", "
 
 @contextlib.contextmanager
 def as_one_kickoff(crew: Crew, work: Work) -> Iterator["KickoffEventFilter"]:
-    """While this is open, kickoffs of this very crew are told as parts of one. Those of others are told as they are."""
+    """While this is open, the kickoffs that perform this crew's tasks one by one are reported as a single kickoff.
+    Other crews' events pass unchanged.
+    """
     events = KickoffEventFilter(crew, work)
     with events.open():
         yield events
 
 
 class KickoffEventFilter(EventRouting):
-    """What of a task's kickoff is told to whom."""
+    """Decides which handlers receive the start and the end of a task's kickoff."""
 
     def __init__(self, crew: Crew, work: Work) -> None:
         super().__init__(work)
@@ -41,16 +43,18 @@ class KickoffEventFilter(EventRouting):
         self._failed = False
 
     def no_more(self) -> None:
-        """From here on the end of the kickoff is ours, and is not delivered."""
+        """Report no end of this kickoff from here on: the runner ended it, not the crew."""
         self._over = True
 
     def failed(self, error: Exception) -> None:
-        """The task failed, and the crew with it: said here where it was not CrewAI's kickoff that failed."""
+        """Report that the crew failed, unless CrewAI's kickoff has reported it or the task is being stopped."""
         if not self._failed and self._work.journal.cancel_scope.stopping is None:
             self.emit(self._crew, CrewKickoffFailedEvent(crew_name=self._crew.name, error=str(error)))
 
     def skipped(self, inputs: Mapping[str, Any] | None) -> None:
-        """The task was not wanted, so nothing is kicked off. If it is the last one here, the crew is done."""
+        """A condition skipped the task, so nothing is kicked off. If it is the branch's last task, report the start and
+        the end.
+        """
         if not self._is_last():
             return
         given = None if inputs is None else dict(inputs)
@@ -61,7 +65,7 @@ class KickoffEventFilter(EventRouting):
         self.route(self._crew, completed, Who.CODE if self._is_reported(COMPLETED) else Who.NONE, COMPLETED)
 
     def emit(self, source: Any, event: Any) -> Any:
-        """CrewAI's own; of this crew's kickoff all hear as of one."""
+        """Emit an event; of this crew's kickoff, the code's handlers receive one start and one end."""
         if source is not self._crew or event.type not in (STARTED, COMPLETED, FAILED):
             return super().emit(source, event)
         self._failed |= event.type == FAILED
@@ -78,7 +82,7 @@ class KickoffEventFilter(EventRouting):
         return here and not self.was_received(kind)
 
     def _own(self) -> list[str]:
-        """What kicks the crew off on this branch, in the plan's order."""
+        """The keys of the tasks that kick the crew off on this branch, in the plan's order."""
         return [task.key for task in (self._work.part or self._work.plan).tasks if task.key != BEFORE]
 
     def _is_first(self) -> bool:
@@ -93,7 +97,7 @@ class KickoffEventFilter(EventRouting):
         return self._own()[-1] == self._work.key
 
     def _make_whole(self, event: Any) -> None:
-        """The crew's output and tokens, also of what was done elsewhere."""
+        """Give the event the crew's output and token counts, including those of tasks performed elsewhere."""
         key = self._work.key
         if key == AFTER:  # it knows
             return

@@ -24,7 +24,9 @@ AT_END = (InterceptionPoint.OUTPUT, InterceptionPoint.EXECUTION_END)
 
 
 def plan(crew: Crew, name: str) -> Plan:
-    """The plan. Raises `BadCrew`."""
+    """Build the plan of the crew. Raises `BadCrew` for a crew without tasks, an unsupported process or an unknown
+    context.
+    """
     if not crew.tasks:
         raise BadCrew("the crew has no tasks")
     if crew.process.value not in ("sequential", "hierarchical"):
@@ -45,7 +47,7 @@ def plan(crew: Crew, name: str) -> Plan:
 
 
 def by_key(crew: Crew) -> dict[str, Task]:
-    """Each task by its key: its name, or ``task_N``; no two are the same."""
+    """Return each task by its key: its name, or ``task_N``. Keys are made unique by a number."""
     found: dict[str, Task] = {}
     for number, task in enumerate(crew.tasks, 1):
         name = (task.name or "").strip()
@@ -60,31 +62,31 @@ def by_key(crew: Crew) -> dict[str, Task]:
 
 
 def staff(crew: Crew) -> list[Any]:
-    """All agents of a crew, each once."""
+    """Return all agents of a crew, each once."""
     found = [*crew.agents, *(task.agent for task in crew.tasks), crew.manager_agent]
     return list({id(agent): agent for agent in found if agent is not None}.values())
 
 
 def has_beginning(crew: Crew) -> bool:
-    """Whether callbacks or hooks look at the inputs before the first task."""
+    """Whether callbacks or hooks receive the inputs before the first task."""
     return bool(crew.before_kickoff_callbacks or own_hooks(*AT_BEGINNING))
 
 
 def has_end(crew: Crew) -> bool:
-    """Whether something is left to do when all tasks are done: callbacks, or to find out which output counts."""
+    """Whether something remains to be done after all tasks: callbacks, or finding out which output is the crew's."""
     if own_hooks(*AT_END) or any(not is_closing(callback) for callback in crew.after_kickoff_callbacks):
         return True
     return isinstance(crew.tasks[-1], ConditionalTask) or bool(crew.tasks[-1].async_execution)
 
 
 def own_hooks(*points: InterceptionPoint) -> list[tuple[InterceptionPoint, Any]]:
-    """The hooks at these points that the crew's code registered, and not we."""
+    """Return the hooks at these points that the crew's code registered, without the runner's."""
     found = [(point, hook) for point in points for hook in get_hooks(point)]
     return [(point, hook) for point, hook in found if not str(getattr(hook, "__module__", "")).startswith("runner.")]
 
 
 def checkpoints(crew: Crew) -> CheckpointConfig | None:
-    """What ``checkpoint=`` says, in our terms: the events that trigger, and how many are kept."""
+    """Translate CrewAI's ``checkpoint=`` to a `CheckpointConfig`: which events trigger one, how many are kept."""
     setting: Any = crew.checkpoint
     if setting is False:
         return None
@@ -94,28 +96,28 @@ def checkpoints(crew: Crew) -> CheckpointConfig | None:
 
 
 def texts(crew: Crew) -> list[str]:
-    """All texts that inputs are put into."""
+    """Return all texts of a crew that may contain placeholders for inputs."""
     found = [text for task in crew.tasks for text in task_texts(task)]
     return [*found, *(text for agent in crew.agents for text in agent_texts(agent))]
 
 
 def task_texts(task: Task) -> list[str]:
-    """A task's, as they are in its file."""
+    """Return the texts of a task that may contain placeholders."""
     return [task.description or "", task.expected_output or "", task.output_file or ""]
 
 
 def agent_texts(agent: Any) -> list[str]:
-    """An agent's."""
+    """Return the texts of an agent that may contain placeholders."""
     return [str(getattr(agent, name, None) or "") for name in ("role", "goal", "backstory")]
 
 
 def placeholders(found: Iterable[str]) -> set[str]:
-    """The names of the inputs in these texts."""
+    """Return the names of the inputs that these texts contain."""
     return set(named(found))
 
 
 def _context(task: Task, key: str, keys: dict[int, str]) -> tuple[str, ...] | None:
-    """The tasks in its context; None for all that are done before it. An async one gets none that it does not name."""
+    """The keys of the tasks in its context; None for all earlier ones. An async task without a context gets none."""
     if task.context is NOT_SPECIFIED:
         return () if task.async_execution else None
     named = task.context if isinstance(task.context, list) else []
@@ -128,17 +130,17 @@ def _context(task: Task, key: str, keys: dict[int, str]) -> tuple[str, ...] | No
 
 
 def performer(crew: Crew, task: Task) -> Any:
-    """The agent that does a task; None for a manager that CrewAI makes."""
+    """Return the agent that performs a task; None for a manager that CrewAI itself creates."""
     return crew.manager_agent if crew.process.value == "hierarchical" else task.agent
 
 
 def limit(crew: Crew, task: Task) -> float | None:
-    """How long its agent may take."""
+    """Return the ``max_execution_time`` of the task's agent in seconds, if it has one."""
     given = getattr(performer(crew, task), "max_execution_time", None)
     return float(given) if isinstance(given, int | float) and given > 0 else None
 
 
 def _last(order: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """The tasks that nothing waits for."""
+    """The tasks that no other task waits for."""
     waited_for = {key for after in order.values() for key in after}
     return tuple(key for key in order if key not in waited_for)

@@ -25,7 +25,7 @@ _KINDS = Kinds(Crew, (BaseModel, Flow), (LLM, BaseLLM))
 
 
 def watch() -> None:
-    """From here on, nothing is kicked off while a file is read, and no model is asked."""
+    """From here on, a kickoff or a model call ends the reading of a file instead of being carried out."""
     if _stop_call in get_hooks(InterceptionPoint.PRE_MODEL_CALL):
         return
     register_hook(InterceptionPoint.PRE_MODEL_CALL, _stop_call)
@@ -35,13 +35,13 @@ def watch() -> None:
 
 
 def from_json(file: str) -> Crew:
-    """The crew of a ``crew.jsonc``."""
+    """Load the crew of a ``crew.jsonc``."""
     crew, inputs = load_crew(file)
     return reading.with_inputs(crew, inputs)
 
 
 def factories(module: ModuleType) -> list[str]:
-    """Functions and classes of a module that make a crew when they are called; see `runner.bundles.factories`."""
+    """Return the names of a module's functions and classes that create a crew; see `runner.bundles.factories`."""
     return factories_of(module, _KINDS)
 
 

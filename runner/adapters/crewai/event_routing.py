@@ -24,7 +24,7 @@ _PATIENCE = 30.0  #: seconds that a handler is waited for: as long as CrewAI wai
 
 
 class Who(Enum):
-    """Whose handlers receive an event."""
+    """Which handlers receive an event."""
 
     ALL = "all"
     CREWAI = "crewai"
@@ -33,7 +33,7 @@ class Who(Enum):
 
 
 class EventRouting:
-    """Routes events while it is `open`. A subclass's `emit` decides for each."""
+    """Routes CrewAI's events while it is `open`. A subclass's `emit` decides for each."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -45,7 +45,9 @@ class EventRouting:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
-        """While this is open, `emit` is the bus's: in this context, and where no other one is open, everywhere."""
+        """While this is open, the bus emits through `emit`: in this context, and everywhere if no other routing is
+        open.
+        """
         if len(self._bus) < len(_DISPATCH):  # another CrewAI: all handlers receive everything
             yield
             return
@@ -68,15 +70,15 @@ class EventRouting:
                     _before.clear()
 
     def emit(self, source: Any, event: Any) -> Any:
-        """CrewAI's own."""
+        """Emit an event as CrewAI would."""
         return self._bus["emit"](source, event)
 
     def was_received(self, mark: str) -> bool:
-        """Whether the code's handlers received it when the task ran before."""
+        """Whether the code's handlers received it in an earlier attempt of the task."""
         return self._work.journal.get_marker(self._on_branch(mark)) is not None
 
     def route(self, source: Any, event: Any, who: Who, mark: str = "") -> Any:
-        """Emit it, and wait for its handlers. That the code's handlers ran is recorded under the ``mark``."""
+        """Emit an event to these handlers and wait for them. That the code's handlers ran is kept under ``mark``."""
         if who is not Who.ALL:
             self._who[event.event_id] = who
         future = self._bus["emit"](source, event)
@@ -87,15 +89,15 @@ class EventRouting:
         return future
 
     def _on_branch(self, mark: str) -> str:
-        """A fork of a task in flight continues its journal."""
+        """Make a marker's name unique to the branch: a fork of a task in flight continues its journal."""
         return f"{mark} {self._work.branch}"
 
     def call_handlers(self, source: Any, event: Any, handlers: Any, *rest: Any) -> Any:
-        """CrewAI's own, of those that are to receive it."""
+        """Call those of the handlers that the event is routed to."""
         return self._bus["_call_handlers"](source, event, self._among(event, handlers), *rest)
 
     def acall_handlers(self, source: Any, event: Any, handlers: Any, *rest: Any) -> Any:
-        """The same of those that are awaited."""
+        """The same for handlers that are coroutines."""
         return self._bus["_acall_handlers"](source, event, self._among(event, handlers), *rest)
 
     def _among(self, event: Any, handlers: Any) -> Any:
@@ -114,7 +116,7 @@ _patching = threading.Lock()
 
 
 def _of_bus(name: str) -> Callable[..., Any] | None:
-    """A method of the bus's: where one routing is open inside of another, the outer's, else that without ours."""
+    """Return a method of the bus: the outer routing's where one is open around this one, else the bus's own."""
     if (outer := _here.get()) is not None:
         return cast(Callable[..., Any], getattr(outer, name.removeprefix("_")))
     with _patching:
@@ -123,7 +125,9 @@ def _of_bus(name: str) -> Callable[..., Any] | None:
 
 
 def _dispatch(name: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Have the routing of the task do it that this context is part of; of a thread without one, the only one there."""
+    """Call the method of the routing that belongs to this context; in a thread without one, of the only one that is
+    open.
+    """
     open_now = list(_open)
     routing = _here.get() or (open_now[0] if len(open_now) == 1 else None)
     return (original if routing is None else getattr(routing, name.removeprefix("_")))(*args, **kwargs)
@@ -133,12 +137,12 @@ _quiet: ContextVar[bool] = ContextVar("runner_crewai_made_quietly", default=Fals
 
 
 def made_quietly() -> ContextValue[bool]:
-    """Creating flows in this context is not reported: each process of a run creates its own."""
+    """While this is set, flows created in this context are not reported: each process of a run creates its own."""
     return ContextValue(_quiet, True)
 
 
 def watch() -> None:
-    """From here on, nor are those that are made while a file is read."""
+    """From here on, flows that are created while a file is read are not reported either."""
     emit: Any = getattr(crewai_event_bus, "emit", None)
     if emit is None or "emit" in vars(crewai_event_bus):
         return
@@ -152,5 +156,5 @@ def watch() -> None:
 
 
 def is_bookkeeper(handler: Any) -> bool:
-    """Whether a handler is CrewAI's own, or ours."""
+    """Whether a handler belongs to CrewAI or to the runner, and not to the crew's code."""
     return str(getattr(handler, "__module__", "")).partition(".")[0] in _BOOKKEEPERS

@@ -37,7 +37,7 @@ from runner.engine.work import Work
 
 
 def perform(crew: Crew, work: Work) -> str:
-    """Do the task, or what comes before or after all of them. Returns what is to be stored."""
+    """Perform one task, or what comes before or after all of them. Returns what is to be stored."""
     _quiet(crew)
     if crew.max_rpm:
         work.journal.limit("crew", crew.max_rpm)
@@ -127,7 +127,7 @@ def _one(
 
 
 def _leave_out_skipped(task: Task, tasks: dict[str, Task], work: Work) -> None:
-    """A task that was skipped is not in a context that names it: in one process it has no output."""
+    """Remove skipped tasks from the task's context, since in one process they would have no output."""
     if not isinstance(task.context, list):
         return
     named = {id(one) for one in task.context if isinstance(one, ConditionalTask)}
@@ -137,14 +137,16 @@ def _leave_out_skipped(task: Task, tasks: dict[str, Task], work: Work) -> None:
 
 
 def _leave_time_to_us(crew: Crew, task: Task) -> None:
-    """The plan has how long its agent may take. CrewAI would wait for all that it does, and then throw it away."""
+    """Remove the agent's time limit, which the plan has. CrewAI would wait for the call to end and then discard its
+    result.
+    """
     agent: Any = crew_plan.performer(crew, task)
     if crew_plan.limit(crew, task) is not None:
         agent.max_execution_time = None
 
 
 def _is_wanted(task: ConditionalTask, work: Work, previous: Any) -> bool:
-    """What its condition says of the output before it, found out once."""
+    """Whether the task's condition holds for the output before it. It runs once: the answer is recorded."""
     said = work.journal.get_marker("condition")
     if said is None:
         said = task.should_execute(previous)
@@ -154,7 +156,7 @@ def _is_wanted(task: ConditionalTask, work: Work, previous: Any) -> bool:
 
 
 def _quiet(crew: Crew) -> None:
-    """What CrewAI does for a whole run is done here, or not at all."""
+    """Switch off what CrewAI does once per run: checkpoints, rate limits and streaming."""
     crew.checkpoint = False
     for one in (crew, *crew_plan.staff(crew)):
         if hasattr(one, "checkpoint"):
@@ -168,7 +170,7 @@ def _quiet(crew: Crew) -> None:
 
 
 def _note_inputs(crew: Crew, task: Task, work: Work) -> None:
-    """The inputs in the texts that a task's agents are told count as used."""
+    """Record as used the inputs that the texts of the task and its agents contain."""
     told = crew_plan.task_texts(task)
     alone = crew.process.value == "sequential" and not getattr(task.agent, "allow_delegation", False)
     for agent in [task.agent] if alone else [task.agent, crew.manager_agent, *crew.agents]:

@@ -13,9 +13,9 @@ from runner.core.errors import TaskError
 
 @contextlib.contextmanager
 def inside(task: Task | None, inputs: Mapping[str, Any] | None) -> Iterator[bool]:
-    """While this is open, the task writes its file below the working directory; gives whether it wants one.
+    """While this is open, the task's ``output_file`` is below the working directory; yields whether it has one.
 
-    Open it before its texts are filled in. Raises `TaskError` where the file would be elsewhere.
+    To be opened before placeholders are filled in. Raises `TaskError` where the file would be elsewhere.
     """
     if task is None or not task.output_file:
         yield False

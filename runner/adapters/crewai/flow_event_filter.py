@@ -32,7 +32,7 @@ _ASKED = ("flow_input_requested", "flow_input_received")
 
 
 class FlowEventFilter(EventRouting):
-    """What of one method's work is told to whom."""
+    """Decides which handlers receive the events of one execution of a flow's method."""
 
     def __init__(self, flow: Any, name: str, work: Work) -> None:
         super().__init__(work)
@@ -41,7 +41,9 @@ class FlowEventFilter(EventRouting):
         self._times: Counter[str] = Counter()
 
     def emit(self, source: Any, event: Any) -> Any:
-        """CrewAI's own; of what the method asks for the code's handlers hear once, however often it restarts."""
+        """Emit an event; of those with which the method asks for input, the code's handlers receive each once, however
+        often it restarts.
+        """
         if source is not self._flow or event.type not in _ASKED:
             return super().emit(source, event)
         self._times[event.type] += 1
@@ -50,7 +52,9 @@ class FlowEventFilter(EventRouting):
 
     @contextlib.contextmanager
     def at_work(self, execution: Execution) -> Iterator[None]:
-        """While this is open, the method is at work: inside of the flow's scope, and of its own."""
+        """While this is open, the method executes in the flow's event scope and in its own; the start of both is
+        reported.
+        """
         self._method = execution.method.name
         if self._work.opens and not self._flow.suppress_flow_events:
             self._once(events.FlowCreatedEvent(flow_name=self._name))
@@ -65,7 +69,7 @@ class FlowEventFilter(EventRouting):
             yield
 
     def asked(self, output: Any, message: str, emit: list[str] | None) -> None:
-        """A person is asked for a word on the method's output."""
+        """Report that a person is asked for feedback on the method's output."""
         self._once(
             events.HumanFeedbackRequestedEvent(
                 flow_name=self._name, method_name=self._method, output=output, message=message, emit=emit
@@ -73,24 +77,24 @@ class FlowEventFilter(EventRouting):
         )
 
     def answered(self, feedback: str) -> None:
-        """They said it."""
+        """Report the person's feedback."""
         self._once(events.HumanFeedbackReceivedEvent(flow_name=self._name, method_name=self._method, feedback=feedback))
 
     def paused(self, context: Any) -> None:
-        """A provider of people's words has the flow wait for one."""
+        """Report that a feedback provider pauses the flow until there is feedback."""
         for kind in (events.MethodExecutionPausedEvent, events.FlowPausedEvent):
             about = {name: getattr(context, name) for name in ("flow_id", "message", "emit")}
             if kind is events.FlowPausedEvent or not self._flow.suppress_flow_events:
                 self._once(kind(**self._about(self._flow.state), **about))
 
     def finished(self, result: Any, state: Any) -> None:
-        """The method is done."""
+        """Report that the method finished, and wait until all of its events are delivered."""
         if not self._flow.suppress_flow_events:
             self._once(events.MethodExecutionFinishedEvent(**self._about(state), result=result))
         crewai_event_bus.flush()  # the process ends, and what else the method emitted is delivered
 
     def failed(self, error: Exception) -> None:
-        """The method failed, and the flow with it. A run that is resumed may say so again."""
+        """Report that the method failed, and the flow with it. A resumed run may report it again."""
         if self._method and not self._flow.suppress_flow_events:
             about = {"flow_name": self._name, "method_name": self._method}
             self.route(self._flow, events.MethodExecutionFailedEvent(**about, error=error), Who.CODE)
@@ -98,16 +102,18 @@ class FlowEventFilter(EventRouting):
         self.broken(error)
 
     def broken(self, error: Exception) -> None:
-        """The flow cannot continue from here, as one that loops for ever."""
+        """Report that the flow failed outside of a method, for instance because it loops for ever."""
         self.route(self._flow, events.FlowFailedEvent(flow_name=self._name, error=error), Who.CODE)
 
     def over(self, result: Any) -> None:
-        """All methods are done. What is told here is committed next, by this process."""
+        """Report that the flow finished. The same process commits that next."""
         state = as_reported(self._flow.state)
         self.route(self._flow, events.FlowFinishedEvent(flow_name=self._name, result=result, state=state), Who.CODE)
 
     def _once(self, event: Any, event_id: str = "", *, here: bool = True) -> None:
-        """Say it to the code's handlers if it is said ``here``, and was not before. The same event has the same id."""
+        """Deliver an event to the code's handlers if it is to be reported ``here`` and was not received before.
+        ``event_id`` is the same in each attempt.
+        """
         if event_id:
             event.event_id = event_id
         is_reported = here and not self.was_received(event.type)
@@ -122,7 +128,7 @@ class FlowEventFilter(EventRouting):
 
 @dataclass(frozen=True)
 class Ending:
-    """A method that is done. If none is left to do, the flow's end is reported before that is stored."""
+    """The output of a finished method. If no other method is left, the flow's end is reported before this is stored."""
 
     growing: Any
     flow: Any
@@ -133,12 +139,12 @@ class Ending:
 
     @property
     def record(self) -> dict[str, Any]:
-        """Its output as it is to be stored."""
+        """The method's output as it is stored."""
         found: dict[str, Any] = self.growing.record
         return found
 
     def __call__(self, shared: Shared) -> Expansion:
-        """What it makes of the texts as they stand."""
+        """Compute the flow's next tasks and state from the fields that the run shares."""
         try:
             expansion: Expansion = self.growing(shared)
         except Exception as error:

@@ -21,7 +21,7 @@ ARROW = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
 
 
 def share() -> None:
-    """Import it here, if that leaves no more threads or open files than there were."""
+    """Import LanceDB here, if that leaves no more threads or open files than before."""
     if leaves_nothing(_import):
         _import()
 

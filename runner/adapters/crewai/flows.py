@@ -40,7 +40,7 @@ from runner.providers.config import CheckpointConfig
 
 
 class Facade(ours.Flow[Any]):
-    """A flow of CrewAI as the machine sees it."""
+    """A CrewAI flow, behind the interface of our own flows."""
 
     theirs: Any
     event_filter: FlowEventFilter  #: while a method is at work
@@ -57,16 +57,16 @@ class Facade(ours.Flow[Any]):
         self.max_method_calls = theirs.max_method_calls
 
     def flow_definition(self) -> FlowDefinition:  # type: ignore[override]  # for a class, too
-        """The methods, and what each waits for."""
+        """Return the flow's methods, and what each waits for."""
         return self.own_definition
 
     def function_of(self, at: Execution) -> Callable[..., Any]:
-        """The method itself, without CrewAI's engine around it, on CrewAI's own state."""
+        """Return the method without CrewAI's wrapper, bound to the CrewAI flow, with its state set."""
         at.state = self.set_theirs(at.state)
         return types.MethodType(_plain(type(self.theirs), at.method.name), self.theirs)
 
     def set_theirs(self, state: states.State) -> states.State:
-        """Put a state into CrewAI's flow, which keeps its own."""
+        """Copy a state into the CrewAI flow's own state object, and return that."""
         live: states.State = self.theirs.state
         if state is not live:
             gone = tuple(name for name in states.fields(live) if name not in states.fields(state))
@@ -74,7 +74,7 @@ class Facade(ours.Flow[Any]):
         return live
 
     def typed_by(self, method: str) -> Callable[..., Any] | None:
-        """Its return annotation says what its output is."""
+        """Return the function whose return annotation gives the type of the method's output."""
         return _plain(type(self.theirs), method)
 
     def _request_human_feedback(
@@ -93,12 +93,12 @@ class Facade(ours.Flow[Any]):
         return llm.label(self.theirs, answer, outcomes, default)
 
     def _review_output(self, at: Execution, output: Any) -> Any:
-        """What people said before is applied to it, where the method learns."""
+        """Apply to the output what earlier feedback taught, if the method learns."""
         lessons = self._lessons(at)
         return output if lessons is None else lessons.review(self.theirs, at.method.name, output)
 
     def _learn_from(self, at: Execution, output: Any, answer: str) -> None:
-        """Keep what the answer teaches, where the method learns."""
+        """Store what the feedback teaches, if the method learns."""
         if (lessons := self._lessons(at)) is not None and answer.strip():
             at.journal.step(
                 "lessons", lambda said: lessons.learn(self.theirs, at.method.name, output, said), (answer,), {}
@@ -110,31 +110,31 @@ class Facade(ours.Flow[Any]):
 
 
 class CrewAIFlowAdapter(FlowAdapter):
-    """Plans flows of CrewAI and performs their methods. A flow is a class of flows or an instance."""
+    """Plans CrewAI flows, given as a class or an instance, and performs their methods."""
 
     name = "crewai-flow"
     disposable = True
 
     def accepts(self, thing: object) -> bool:
-        """Flows that have methods; CrewAI's own parts are flows, too, and are none here."""
+        """Whether this is a flow with methods that is not one of CrewAI's own, such as an agent's executor."""
         owner: Any = thing if isinstance(thing, type) else type(thing)
         if not issubclass(owner, Flow) or owner.__module__.partition(".")[0] == "crewai":
             return False
         return bool(owner.flow_definition().methods)
 
     def checkpoints(self, crew: Any) -> CheckpointConfig | None:
-        """As ``checkpoint=`` says, in the fleet's words."""
+        """Translate the flow's own ``checkpoint=`` setting. None if it has none."""
         config = crew_plan.checkpoints(self._seen(crew).theirs)
         if config is None:
             return None
         return config.model_copy(update={"on_events": [self.trigger(event) for event in config.on_events]})
 
     def source(self, crew: Any, key: str) -> object:  # noqa: ARG002 - the port's name
-        """What our events of it come from."""
+        """Return the object that events name as their source: the flow."""
         return self._seen(crew)
 
     def retry(self, crew: Any, key: str) -> tuple[int, float]:  # noqa: ARG002 - the port's names
-        """None: CrewAI knows no retries of methods."""
+        """Return no retries: CrewAI has none for methods."""
         return 0, 0.0
 
     def _made(self, crew: Any) -> Facade:
@@ -150,7 +150,7 @@ class CrewAIFlowAdapter(FlowAdapter):
             ) from None
 
     def _seen(self, crew: Any) -> Facade:
-        """One to look at: nothing is done with it."""
+        """Return an instance that is only inspected and never executed."""
         if id(crew) not in _seen:
             _seen[id(crew)] = (crew, self._made(crew))
         return _seen[id(crew)][1]
@@ -162,7 +162,7 @@ class CrewAIFlowAdapter(FlowAdapter):
         return flow.theirs.persistence is not None  # type: ignore[attr-defined]  # a flow of this adapter has theirs
 
     def _models(self, flow: ours.Flow[Any]) -> Models:
-        """Those that the modules of the crew's code know, and what CrewAI's crews and agents give."""
+        """Return the models that the author's modules define, and the output classes of CrewAI's crews and agents."""
         space = type(flow.theirs).__module__.partition(".")[0]  # type: ignore[attr-defined]  # a flow of this adapter has theirs
         found = Models(dict(_GIVEN), {name: make for name, (_, make) in _MADE.items()})
         for name, module in list(sys.modules.items()):
@@ -220,7 +220,7 @@ CREWAI_FLOW = CrewAIFlowAdapter()
 
 @functools.cache
 def translated(owner: Any) -> FlowDefinition:
-    """CrewAI's definition of a class of flows, as ours. Raises `BadCrew` for what cannot be run."""
+    """Translate the definition of a CrewAI flow class to ours. Raises `BadCrew` for a flow that cannot be run."""
     definition = owner.flow_definition()
     if definition.conversational is not None:
         raise BadCrew(f"{definition.name} is a conversation that never ends; such a flow cannot be a run")
@@ -266,13 +266,13 @@ def _feedback(asked: Any) -> Feedback:
 
 
 class _Provider:
-    """A provider of people's words as CrewAI has them, for our flows."""
+    """Calls a CrewAI feedback provider for one of our flows."""
 
     def __init__(self, theirs: Any) -> None:
         self._theirs = theirs
 
     def request_feedback(self, context: PendingFeedbackContext, flow: Facade) -> Any:
-        """What it gives. Raises `HumanFeedbackPending` where it says that the flow is to wait."""
+        """Return the provider's feedback. Raises `HumanFeedbackPending` where it says that the flow is to wait."""
         names = set(TheirContext.__dataclass_fields__) & set(context.__dataclass_fields__)
         try:
             return self._theirs.request_feedback(
@@ -284,10 +284,10 @@ class _Provider:
 
 
 class _Asking:
-    """``self.ask(...)``: the run waits for a person, and no worker waits with it."""
+    """Answers ``self.ask(...)`` through the run, so no worker waits for the person."""
 
     def request_input(self, message: str, flow: Any, metadata: dict[str, Any] | None = None) -> str | None:  # noqa: ARG002 - CrewAI's names
-        """The answer. Raises `InputRequired` while there is none."""
+        """Return the answer. Raises `InputRequired` while there is none."""
         execution = current.get()
         return None if execution is None else execution.ask(message, metadata, pause=True)
 
@@ -300,21 +300,21 @@ def _plain(owner: Any, name: str) -> Callable[..., Any]:
 
 
 def _theirs(argument: Any) -> Any:
-    """What a method gets that listens to a person's word."""
+    """Convert the argument of a method that listens to feedback to CrewAI's own class."""
     if not isinstance(argument, OurResult):
         return argument
     return HumanFeedbackResult(**{one.name: getattr(argument, one.name) for one in dataclasses.fields(argument)})
 
 
 def _signal(outcome: Outcome) -> Any:
-    """What CrewAI says that a method gave: of one that a person was to choose after, what they chose."""
+    """Return the result of a method as CrewAI reports it: the chosen outcome if a person was asked to choose one."""
     if outcome.feedback is not None and outcome.feedback.outcome is not None:
         return outcome.feedback.outcome
     return _theirs(outcome.output)
 
 
 def _remember_feedback(flow: Facade, work: Work) -> None:
-    """What people said so far is there for methods to look at."""
+    """Restore ``human_feedback_history`` and ``last_human_feedback``, which methods may read."""
     if work.line is None or not any(method.feedback for method in flow.own_definition.methods.values()):
         return
     history, _ = as_edited(flow.own_definition, work.line.history())

@@ -43,7 +43,7 @@ _ANSWER = {
 
 @functools.cache
 def make() -> None:
-    """Make it, as far as this CrewAI has it."""
+    """Create all of it, as far as the installed CrewAI has it."""
     for module, name in COMPLETED.items():
         with contextlib.suppress(Exception):
             _complete(vars(importlib.import_module(module))[name])
@@ -55,16 +55,16 @@ def make() -> None:
 
 
 def _complete(model: Any) -> None:
-    """Have pydantic complete a model, and those that are made of it."""
+    """Have pydantic complete a model and its subclasses."""
     model.model_rebuild(raise_errors=False)
     for made_of_it in model.__subclasses__():
         _complete(made_of_it)
 
 
 def _share_certificates() -> None:
-    """Read once which certificates clients of httpx trust by default: else each client of a model does, for 30 ms.
+    """Load the default certificates of httpx once: else each model client does so itself, in 30 ms.
 
-    Again where they are others, or others are in the same file.
+    They are loaded again if the environment names others, or the file changed.
     """
     import certifi
 
@@ -87,7 +87,7 @@ def _share_certificates() -> None:
 
 
 def _make_state() -> None:
-    """Make the class of what an agent's executor keeps. CrewAI makes the same one again for each executor, in 25 ms."""
+    """Create the state class of agents' executors. CrewAI creates the same class again for each executor, in 25 ms."""
     AgentExecutor.flow_definition()  # it names the class that CrewAI's source has
     state: Any = AgentExecutor._initial_state_t
     if not issubclass(state, FlowState):
@@ -95,7 +95,9 @@ def _make_state() -> None:
 
 
 def leaves_nothing(do: Callable[[], None]) -> bool:
-    """Whether a fork that has done it has no more threads and open files than before: else who is forked would hang."""
+    """Whether ``do`` leaves no more threads and open files than before, tried in a fork. Processes forked after it
+    would hang otherwise.
+    """
     if not (pid := os.fork()):
         code = 1
         with contextlib.suppress(BaseException):
@@ -115,7 +117,7 @@ def _running() -> list[int]:
 
 
 def _rehearse() -> None:
-    """Kick off a crew of one task, whose model answers here, and with events that no handler receives, so no thread."""
+    """Kick off a crew of one task with a model that answers here. Its events have no handlers, so no thread starts."""
 
     def answered(_transport: Any, request: httpx.Request) -> httpx.Response:
         return httpx.Response(200, json=_ANSWER, request=request)

@@ -21,14 +21,15 @@ from runner.flows.feedback import choose
 
 @dataclass(frozen=True)
 class Labelling:
-    """What tells which label an answer means. Its model is made when it is needed, as by CrewAI."""
+    """Finds out which label a person's answer means, with a model that is created when it is first needed."""
 
     llm: Any
 
     def label(self, theirs: Any, answer: str, labels: Sequence[str], default: str | None) -> str:
-        """The label. Where no model can be asked, or it says none of them, the answer's own words count.
+        """Return the label. Where no model can be asked, or it names none of them, the answer's own words decide.
 
-        Raises `BadInput` where they say none either, so that the person is asked again, and what kept it from asking.
+        Raises `BadInput` where they decide nothing, so that the person is asked again, and otherwise the error of the
+        model.
         """
         try:
             return str(
@@ -43,16 +44,16 @@ class Labelling:
 
 @dataclass(frozen=True)
 class Lessons:
-    """``learn=True``: what people said before is applied to an output before it is shown, and what they say is kept."""
+    """``learn=True``: earlier feedback is applied to an output before it is shown, and new feedback is stored."""
 
     asked: FlowHumanFeedbackDefinition
 
     def review(self, theirs: Any, method: str, output: Any) -> Any:
-        """The output as it is shown."""
+        """Return the output as it is shown to the person."""
         return output if theirs.memory is None else _pre_review_with_lessons(theirs, method, output, **self._how())
 
     def learn(self, theirs: Any, method: str, output: Any, answer: str) -> None:
-        """Keep what an answer teaches in the flow's memory, before this returns."""
+        """Store what an answer teaches in the flow's memory, before this returns."""
         if theirs.memory is not None:
             _distill_and_store_lessons(theirs, method, output, answer, **self._how())
             theirs._drain_memory_writes()

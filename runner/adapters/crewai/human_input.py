@@ -20,7 +20,7 @@ from runner.engine.work import Work
 
 @contextlib.contextmanager
 def asking(crew: Crew, work: Work) -> Iterator[None]:  # noqa: ARG001 - as its siblings
-    """Agents of this context ask the run for a person's word."""
+    """While this is open, agents in this context ask for human input through the run."""
     token = set_provider(_Asking(work))
     try:
         yield
@@ -30,9 +30,10 @@ def asking(crew: Crew, work: Work) -> Iterator[None]:  # noqa: ARG001 - as its s
 
 @contextlib.contextmanager
 def asking_in_flows(work: Work) -> Iterator[None]:
-    """Flows that are kicked off in this process ask the run: ``self.ask`` and ``@human_feedback`` without a provider.
+    """While this is open, flows in this process ask through the run: ``self.ask``, and ``@human_feedback`` without a
+    provider.
 
-    For the process of one task. What labels mean is up to CrewAI, which asks its model.
+    For the process of one task. Which label an answer means, CrewAI finds out by its own model.
     """
 
     def request(
@@ -52,24 +53,24 @@ def asking_in_flows(work: Work) -> Iterator[None]:
 
 
 class _AskingInFlows:
-    """What ``self.ask`` asks."""
+    """Answers ``self.ask(...)`` of a flow that a task kicks off."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
 
     def request_input(self, message: str, flow: Any, metadata: dict[str, Any] | None = None) -> str | None:  # noqa: ARG002 - CrewAI's names
-        """The answer. Raises `InputRequired` while there is none."""
+        """Return the answer. Raises `InputRequired` while there is none."""
         return self._work.journal.answer(message, lambda _: None, {"task": self._work.key, "metadata": metadata or {}})
 
 
 class _Asking(SyncHumanInputProvider):
-    """Asks until a person has nothing more to say."""
+    """Asks for feedback on an agent's answer until the person has no more."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
 
     def handle_feedback(self, formatted_answer: AgentFinish, context: Any) -> AgentFinish:
-        """The answer that a person takes."""
+        """Return the answer that the person approved."""
         while said := self._ask(formatted_answer, context):
             context.messages.append(context._format_feedback_message(said))
             formatted_answer = context._invoke_loop()
@@ -77,7 +78,7 @@ class _Asking(SyncHumanInputProvider):
         return formatted_answer
 
     async def handle_feedback_async(self, formatted_answer: AgentFinish, context: Any) -> AgentFinish:
-        """The same, for agents that are awaited."""
+        """The same for agents that run as coroutines."""
         while said := self._ask(formatted_answer, context):
             context.messages.append(context._format_feedback_message(said))
             formatted_answer = await context._ainvoke_loop()
@@ -85,7 +86,7 @@ class _Asking(SyncHumanInputProvider):
         return formatted_answer
 
     def _ask(self, answer: AgentFinish, context: Any) -> str:
-        """What a person says of an answer; "" if they approve it. Raises `InputRequired` until someone has."""
+        """Return a person's feedback on an answer; "" if they approve. Raises `InputRequired` while there is none."""
         task, agent = context.task, context.agent
         about = {
             "task": self._work.key,

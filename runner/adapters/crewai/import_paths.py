@@ -146,7 +146,7 @@ class _Loader(Loader):
 
 
 class _Keeping(ModuleType):
-    """A package of ours in which a path of CrewAI's has the name of a function: that name stays the function's."""
+    """A package of ours with a function of the same name as one of CrewAI's modules: the name stays the function's."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not isinstance(value, _Path):
@@ -168,6 +168,6 @@ class _Finder(MetaPathFinder):
 
 
 def install() -> None:
-    """Have the paths found, after everything that is really there."""
+    """Add the finder of these paths after all others, so it only finds what does not exist otherwise."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.append(_Finder())

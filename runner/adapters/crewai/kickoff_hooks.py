@@ -25,9 +25,9 @@ from runner.engine.work import Work
 
 
 def begin(crew: Crew, work: Work) -> str:
-    """Let hooks and callbacks look at the inputs; what they make of them is what all tasks get.
+    """Run the hooks and ``before_kickoff`` callbacks, and return the inputs that they leave, which all tasks get.
 
-    What the callbacks put on the object whose methods they are goes with it.
+    Attributes that the callbacks set on their own objects are stored with them.
     """
     work.uses.input(EVERYTHING)
     given = dict(work.inputs) or None
@@ -42,9 +42,9 @@ def begin(crew: Crew, work: Work) -> str:
 
 
 def inputs(crew: Crew, work: Work) -> dict[str, Any] | None:
-    """What the tasks work on: the run's inputs, or what the callbacks made of them. None if there are none.
+    """Return the inputs of the tasks: the run's, or those that the callbacks left. None if there are none.
 
-    The callbacks' own objects are as they left them.
+    Attributes that the callbacks set on their objects are restored.
     """
     own = callback_state.owners(crew)
     crew.before_kickoff_callbacks = []
@@ -58,7 +58,7 @@ def inputs(crew: Crew, work: Work) -> dict[str, Any] | None:
 
 
 def make_plan(crew: Crew, work: Work, inputs: Mapping[str, Any] | None, kickoff_events: KickoffEventFilter) -> str:
-    """Have CrewAI's planner plan, and stop before the first task. What it adds to each task is stored."""
+    """Have CrewAI's planner plan, and stop before the first task. Returns what it adds to each task, to be stored."""
     keys = crew_plan.by_key(crew)
     begun: dict[str, str] = {}
     if inputs:
@@ -85,7 +85,7 @@ def make_plan(crew: Crew, work: Work, inputs: Mapping[str, Any] | None, kickoff_
 
 @contextlib.contextmanager
 def planned_for(crew: Crew, task: Task, work: Work) -> Iterator[None]:
-    """While this is open, the task is told what the planner said of it."""
+    """While this is open, the task's description includes what the planner added."""
     crew.planning = False
     plan = kickoff_callbacks.stored(work, planning.KEY).get(work.key) if planning.KEY in work.plan.by_key else None
 
@@ -98,7 +98,7 @@ def planned_for(crew: Crew, task: Task, work: Work) -> Iterator[None]:
 
 
 def end(crew: Crew, work: Work, inputs: Mapping[str, Any] | None, earlier: PriorOutputs) -> str:
-    """All tasks are done: the crew's output, as its callbacks leave it."""
+    """After all tasks: run the ``after_kickoff`` callbacks and return the crew's output, to be stored."""
     crew.planning = False
     earlier.tasks(crew_plan.by_key(crew))
     for task in crew.tasks:
@@ -109,7 +109,7 @@ def end(crew: Crew, work: Work, inputs: Mapping[str, Any] | None, earlier: Prior
 
 
 def kickoff(crew: Crew, work: Work, inputs: Mapping[str, Any] | None) -> Any:
-    """CrewAI's own; tasks that have an output are not done."""
+    """Kick the crew off. Tasks that have an output are not performed again."""
     crew.checkpoint_kickoff_event_id = work.run_id
     return crew.kickoff(inputs=None if inputs is None else dict(inputs))
 

@@ -12,7 +12,7 @@ current: ContextVar[str] = ContextVar("runner_crewai_part", default="")
 
 
 def name_of(inputs: Mapping[str, object] | None, crew: str, number: int) -> str:
-    """As in ``topic=owls [3]``: the third kickoff of a task; without inputs by the name of its crew."""
+    """Return a name such as ``topic=owls [3]`` for a task's third kickoff; without inputs it has the crew's name."""
     text = ", ".join(" ".join(f"{name}={value}".split()) for name, value in (inputs or {}).items())
     text = redact(text)
     text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

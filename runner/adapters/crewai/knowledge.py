@@ -20,7 +20,9 @@ _read: list[Knowledge] = []
 
 
 def watch() -> None:
-    """From here on, knowledge is added in tasks, where its calls of models are recorded."""
+    """From here on, knowledge is added when a task begins, where its embedding calls are recorded, and not while a file
+    is read.
+    """
     add = Knowledge.add_sources
     if getattr(add, "once", False):
         return
@@ -37,13 +39,13 @@ def watch() -> None:
 
 
 def add_what_was_read() -> None:
-    """A task begins: add what the crew brought."""
+    """Add the knowledge of the crews that were created while the file was read."""
     while _read:
         _read.pop(0).add_sources()
 
 
 def _once(knowledge: Knowledge, add: Callable[[Knowledge], None]) -> None:
-    """Add it, unless the run has it on this machine already."""
+    """Add knowledge, unless this run has added it on this machine before."""
     mark = _mark(knowledge) if current_journal() is not None else None
     if mark is None or not mark.exists():
         add(knowledge)
@@ -55,7 +57,7 @@ def _once(knowledge: Knowledge, add: Callable[[Knowledge], None]) -> None:
 
 
 def _mark(knowledge: Knowledge) -> Path | None:
-    """A file that is there when this very knowledge was added where the run keeps its own; None if that is unknown."""
+    """Return the file that exists once the run has added this knowledge; None where its content cannot be compared."""
     kept = Path(os.environ.get("CREWAI_STORAGE_DIR", ""))
     if not kept.is_absolute():
         return None

@@ -12,7 +12,7 @@ from runner.engine.work import Work
 
 
 class PriorOutputs:
-    """The outputs of the tasks before one. ``over``: what looks from here on is no part of the task."""
+    """The outputs of the tasks before one. Reads count as use until ``over`` is set."""
 
     def __init__(self, crew: Crew, tasks: dict[str, Task], work: Work, inputs: Mapping[str, Any] | None) -> None:
         self._crew, self._tasks, self._work = crew, tasks, work
@@ -26,14 +26,14 @@ class PriorOutputs:
                 agent.interpolate_inputs(dict(inputs))
 
     def tasks(self, keys: Iterable[str]) -> list[Task]:
-        """These tasks, with their outputs."""
+        """Return the tasks with these keys, with their outputs set."""
         self._wanted = list(keys)
         for key in self._wanted:
             self.output(key)
         return [self._tasks[key] for key in self._wanted]
 
     def output(self, key: str) -> Any:
-        """The output of a task, as CrewAI has it."""
+        """Return the output of a task as a CrewAI object."""
         task = self._tasks[key]
         if task.output is None:
             task.output = values.given(task, self._agent(task), lambda: self._look(key))
@@ -52,7 +52,7 @@ class PriorOutputs:
         return self._have[key]
 
     def _all_of_them(self) -> bool:
-        """Whether the task is given all earlier outputs: then one read fetches all."""
+        """Whether the task receives all earlier outputs, so that one read fetches them all."""
         return self._work.plan.by_key[self._work.key].context is None
 
     def _agent(self, task: Task) -> str:

@@ -26,7 +26,7 @@ class CrewAIPlugin(AdapterPlugin):
     data_crew = b"from runner.adapters.crewai import discovery\n\ncrew = discovery.from_json(__file__)\n"
 
     def adapter_of(self, thing: object) -> Adapter | None:
-        """One of the four."""
+        """Return the adapter for this object: a crew's, a flow's, a program's or an agent's. None for anything else."""
         if isinstance(thing, Program) and (thing.adapter == "crewai-program" or (not thing.adapter and _is_imported())):
             from runner.adapters.crewai.adapter import CREWAI_PROGRAM
 
@@ -40,7 +40,7 @@ class CrewAIPlugin(AdapterPlugin):
         return next((one for one in (CREWAI, CREWAI_FLOW, CREWAI_AGENT) if one.accepts(thing)), None)
 
     def is_agent(self, thing: object) -> bool:
-        """Whether it is one of CrewAI's agents."""
+        """Whether this is a CrewAI agent."""
         if not _is_imported():
             return False
         from runner.adapters.crewai.agent import CREWAI_AGENT
@@ -48,7 +48,7 @@ class CrewAIPlugin(AdapterPlugin):
         return CREWAI_AGENT.accepts(thing)
 
     def is_flow(self, thing: object) -> bool:
-        """Whether it is one of CrewAI's flows."""
+        """Whether this is a CrewAI flow."""
         if not _is_imported():
             return False
         from runner.adapters.crewai.flows import CREWAI_FLOW
@@ -56,7 +56,7 @@ class CrewAIPlugin(AdapterPlugin):
         return CREWAI_FLOW.accepts(thing)
 
     def factories(self, module: ModuleType) -> list[str]:
-        """Functions and classes of ``main.py`` and the like."""
+        """Return the names of a module's functions and classes that create a crew."""
         if not _is_imported():
             return []
         from runner.adapters.crewai import discovery
@@ -64,13 +64,13 @@ class CrewAIPlugin(AdapterPlugin):
         return discovery.factories(module)
 
     def install(self, module: str) -> str:
-        """The extra that brings it, or the Python that has it."""
+        """Say what to install for this module, or that CrewAI does not support this Python version."""
         if sys.version_info >= (3, 14):
             return f"CrewAI is not made for Python {sys.version_info.major}.{sys.version_info.minor}: use 3.13"
         return super().install(module)
 
     def imported(self) -> None:
-        """Have its locks be this machine's, and let nothing be kicked off, told or asked while a file is read."""
+        """Keep CrewAI's locks on this machine, and let no kickoff, event or question happen while a file is read."""
         if _is_imported():
             from runner.adapters.crewai import process_setup
 
@@ -78,31 +78,33 @@ class CrewAIPlugin(AdapterPlugin):
             process_setup.watch()
 
     def quiet(self) -> None:
-        """No reports to its makers, no looking for newer versions, no handlers of signals."""
+        """Switch off CrewAI's telemetry, its search for newer versions and its signal handlers."""
         from runner.adapters.crewai import process_setup
 
         process_setup.quiet()
 
     def preload(self, name: str) -> None:
-        """Import CrewAI, and what its tasks import besides."""
+        """Import CrewAI, and the modules that most of its tasks import."""
         from runner.adapters.crewai import process_setup
 
         process_setup.preload(name)
 
     def prepare(self, home: Home) -> None:
-        """What CrewAI keeps, it keeps where the run says."""
+        """Point CrewAI's storage, home and locks to the run's folder."""
         from runner.adapters.crewai import process_setup
 
         process_setup.prepare(home)
 
     def continues(self, name: str) -> bool:
-        """Where a crew's task left the process as it was."""
+        """Whether this process may perform the run's next task: only if a crew's task left it unchanged."""
         from runner.adapters.crewai import process_setup
 
         return name == "crewai" and process_setup.is_as_new()
 
     def may_share(self, crew: object, files: Iterable[Path]) -> bool:
-        """Whether it is a crew of CrewAI's own parts and of data, whose file left this process as it was."""
+        """Whether tasks of this crew may share a process with other runs: it has none of its author's code, and its
+        file left the process unchanged.
+        """
         from runner.adapters.crewai import build, process_setup, sharing
 
         if not (build.is_crew(crew) and process_setup.is_quiet()):
@@ -110,25 +112,25 @@ class CrewAIPlugin(AdapterPlugin):
         return sharing.may_share(build.made(crew), files) and process_setup.is_as_new()
 
     def share(self, home: Home) -> None:
-        """What is a run's own is its context's."""
+        """Prepare this process for tasks of several runs, each with its own storage and home in its context."""
         from runner.adapters.crewai import process_setup
 
         process_setup.share(home)
 
     def prepare_shared_task(self, home: Home) -> None:
-        """What CrewAI keeps in this context, it keeps where the run says."""
+        """Point CrewAI's storage and home in this context to the run's folder."""
         from runner.adapters.crewai import process_setup
 
         process_setup.prepare_shared_task(home)
 
     def is_unchanged(self) -> bool:
-        """Whether no task changed what is the process's."""
+        """Whether no task has changed the state of this shared process."""
         from runner.adapters.crewai import process_setup
 
         return process_setup.is_unchanged()
 
     def untested(self) -> str | None:
-        """Where it is not of the versions that the tests ran with."""
+        """Return a warning if the installed version of CrewAI is not one that was tested."""
         from runner.adapters.crewai import process_setup
 
         return process_setup.untested()

@@ -38,10 +38,10 @@ _HANDLERS = ("_sync_handlers", "_async_handlers")
 
 
 def watch(*, shared: bool = False) -> Callable[[], bool]:
-    """From here on the process is a task's. Returns what tells whether it still is as it is now.
+    """Note the state of this process before a task. Returns a function that tells whether the process is still the
+    same.
 
-    Where it is ``shared``, other tasks are at work meanwhile: threads are not looked at, nor what CrewAI itself has on
-    its bus for a while.
+    In a ``shared`` process other tasks run meanwhile, so threads and CrewAI's own handlers are not compared.
     """
     before = _seen(shared=shared)
     return lambda: (
@@ -69,7 +69,7 @@ def _seen(*, shared: bool) -> list[object] | None:
 
 
 def _handlers(found: dict[Any, Any], *, of_crewai: bool) -> dict[Any, Any]:
-    """Those on the bus, by kind of event, with or without CrewAI's own."""
+    """Return the handlers on the bus by kind of event, with or without CrewAI's own."""
     by_kind = {
         kind: [one for one in of_it if of_crewai or not is_bookkeeper(one)] for kind, of_it in list(found.items())
     }
@@ -77,7 +77,7 @@ def _handlers(found: dict[Any, Any], *, of_crewai: bool) -> dict[Any, Any]:
 
 
 def _threads() -> list[threading.Thread]:
-    """Those that the task left behind."""
+    """Return the threads that the task left running."""
     here = threading.current_thread()
     return [
         one

@@ -70,7 +70,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGTSTP, signal
 
 
 def quiet() -> None:
-    """Silence CrewAI's output, unless it was asked for."""
+    """Switch off CrewAI's telemetry, tracing and version check, unless the environment asks for them."""
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     # It says so of each lambda. Here checkpoints are not made of objects.
@@ -78,17 +78,17 @@ def quiet() -> None:
 
 
 def is_quiet() -> bool:
-    """Whether CrewAI's tracing and telemetry are off, of which a process has one."""
+    """Whether CrewAI's telemetry and tracing, which are the process's, are off."""
     return all(os.environ.get(name) == value for name, value in QUIET.items())
 
 
 def installed() -> bool:
-    """Whether CrewAI is."""
+    """Whether CrewAI is installed."""
     return "crewai" in sys.modules or importlib.util.find_spec("crewai") is not None
 
 
 def untested() -> str | None:
-    """A line to say where the CrewAI that is installed is not of the versions that the tests ran with."""
+    """Return a warning if the installed version of CrewAI is not one that was tested; else None."""
     from packaging.version import Version
 
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -103,13 +103,13 @@ _preloaded: set[str] = set()
 
 
 def _forget_event_loop() -> None:
-    """Who looks for an event loop finds a new one: where one was ended in this thread, Python gives none."""
+    """Reset the event loop policy, so ``get_event_loop`` creates a loop even after one was closed in this thread."""
     usual = type(asyncio.get_event_loop_policy())
     asyncio.set_event_loop_policy(usual())
 
 
 def preload(adapter: str) -> None:
-    """Import CrewAI where processes for tasks are forked from. Its home is an empty folder there."""
+    """Import CrewAI in the process that task processes are forked from, with an empty folder as its home."""
     if not installed() or adapter in _preloaded:
         return
     _preloaded.add(adapter)
@@ -138,12 +138,12 @@ _shared_as_new: Callable[[], bool] | None = None  #: the same, where runs share 
 
 
 def is_as_new() -> bool:
-    """Whether the run's next task would find this process as a new one, but for what it need not make again."""
+    """Whether this process is as good as a new one for the run's next task."""
     return is_unchanged() if _shared_as_new is not None else bool(_tells) and _tells[0]()
 
 
 def prepare(home: Home) -> None:
-    """In a process of one run's tasks: what CrewAI keeps is kept where the run says."""
+    """Prepare a process for the tasks of one run: CrewAI's home, storage and locks are in the run's folder."""
     global _home, _real_home
     folder = home.made()
     if folder == _home:
@@ -168,7 +168,7 @@ def prepare(home: Home) -> None:
 
 
 def share(home: Home) -> None:
-    """From here on this process does tasks of other runs, too: what is the run's own is its context's."""
+    """Prepare this process for tasks of several runs: each has its home and storage in its own context."""
     global _shared_as_new
     from runner.adapters.crewai import process_reuse
 
@@ -182,7 +182,7 @@ def share(home: Home) -> None:
 
 
 def prepare_shared_task(home: Home) -> None:
-    """In a process that is shared: what CrewAI keeps in this context is kept where its run says."""
+    """Point CrewAI's home, storage and locks in this context of a shared process to the run's folder."""
     folder = home.made()
     overlay(_real_home, folder / HOME, APART)
     context_environ.set_variables(HOME=str(folder / HOME), CREWAI_STORAGE_DIR=str(folder / STORAGE))
@@ -193,12 +193,12 @@ def prepare_shared_task(home: Home) -> None:
 
 
 def is_unchanged() -> bool:
-    """Whether a process that is shared is as it was when that began."""
+    """Whether a shared process is as it was when it was first shared."""
     return _shared_as_new is not None and _shared_as_new()
 
 
 def watch() -> None:
-    """From here on nothing is kicked off, told or asked while a file is read."""
+    """From here on, nothing is kicked off, reported or asked while a file is read."""
     from runner.adapters.crewai import discovery, event_routing, knowledge
 
     for one in (discovery, event_routing, knowledge):
@@ -206,7 +206,7 @@ def watch() -> None:
 
 
 def _import() -> None:
-    """Import CrewAI; with its reports switched on it would take over this process's signals."""
+    """Import CrewAI and keep this process's signal handlers, which CrewAI replaces if its telemetry is on."""
     quiet()
     handlers = {signum: handler for signum in _SIGNALS if (handler := signal.getsignal(signum)) is not None}
     try:
@@ -218,7 +218,7 @@ def _import() -> None:
 
 
 def _keep_knowledge(storage: Path) -> None:
-    """CrewAI looks up where knowledge is kept when it is imported, which may have been before the run was known."""
+    """Point CrewAI's knowledge to the run's storage: it reads the path at import, which may precede the run."""
     name = "crewai.rag.chromadb.config"
     if (module := sys.modules.get(name)) is not None and hasattr(module, "DEFAULT_STORAGE_PATH"):
         module.DEFAULT_STORAGE_PATH = str(storage)  # type: ignore[attr-defined]  # `hasattr` says so
@@ -231,13 +231,13 @@ _locks_here: ContextVar[Path | None] = ContextVar("runner_crewai_locks", default
 
 
 def lock_here() -> None:
-    """Where crews are only looked at, CrewAI's locks are of this machine's user."""
+    """Keep CrewAI's locks in a folder of this machine's user, for a process that only inspects crews."""
     if not _locks:
         _lock_in(Path(tempfile.gettempdir()) / f"crew-runner-locks-{os.getuid()}")
 
 
 def _lock_in(folder: Path) -> None:
-    """Have CrewAI's locks be files, and not in whatever Redis is at REDIS_URL."""
+    """Make CrewAI's locks files in this folder; by default it would use whatever Redis is at REDIS_URL."""
     from crewai_core import lock_store
 
     folder.mkdir(mode=0o700, exist_ok=True)

@@ -25,7 +25,7 @@ from runner.engine.work import Work
 
 
 def perform(program: Program, work: Work) -> str:
-    """Do all of it. Returns what is to be stored: what it returned, or else what its last kickoff gave."""
+    """Run the whole program. Returns its result to be stored: what it returned, or else its last kickoff's output."""
     work.uses.input(EVERYTHING)
     no_crew: Any = types.SimpleNamespace(tasks=(), agents=(), manager_agent=None)
     with (
@@ -43,7 +43,9 @@ def perform(program: Program, work: Work) -> str:
 
 @contextlib.contextmanager
 def _given(inputs: Mapping[str, Any]) -> Iterator[None]:
-    """The run's inputs go over those that kickoffs are given, and to each that needs one of their names."""
+    """While this is open, the run's inputs replace those of kickoffs by the same names, and fill the placeholders of
+    crews and flows.
+    """
 
     def begins(context: Any) -> None:
         if get_current_parent_id() is not None:
@@ -61,7 +63,7 @@ def _given(inputs: Mapping[str, Any]) -> Iterator[None]:
 
 
 def _wanted(context: Any) -> set[str]:
-    """The inputs that the texts of a crew, or the state of a flow, have a place for."""
+    """Return the names of a crew's placeholders, or of the fields of a flow's state."""
     if isinstance(crew := getattr(context, "crew", None), Crew):
         return crew_plan.placeholders(crew_plan.texts(crew))
     state = getattr(getattr(context, "flow", None), "state", None)
@@ -70,7 +72,7 @@ def _wanted(context: Any) -> set[str]:
 
 @contextlib.contextmanager
 def _outputs() -> Iterator[list[Any]]:
-    """What kickoffs give while this is open, the last one last."""
+    """Collect the output of each kickoff while this is open; the list holds the last one."""
     found: list[Any] = []
 
     def ends(context: Any) -> None:
@@ -114,7 +116,7 @@ def _of_agent(value: LiteAgentOutput) -> tuple[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """With what kickoffs gave as its JSON, or else its text."""
+    """Return the value with each output of a kickoff in it as its JSON, or else as its text."""
     if isinstance(value, CrewOutput | LiteAgentOutput):
         raw, data = (value.raw, values.json_of(value)) if isinstance(value, CrewOutput) else _of_agent(value)
         return raw if data is None else data

@@ -39,18 +39,20 @@ _SECRET = re.compile(
 
 
 def without_secrets(data: str) -> str:
-    """A state as CrewAI writes it, with null in place of each key, password and token."""
+    """Return the state as CrewAI writes it, with null in place of each key, password and token."""
     return _SECRET.sub(r"\1null", data)
 
 
 def crewai_provider(url: str | None = None) -> Any:
-    """A provider for CrewAI's ``CheckpointConfig``. Locations are as those of `RedisProvider`, with this ``url``."""
+    """Return a provider for CrewAI's ``CheckpointConfig``. Locations are those of `RedisProvider` with this ``url``."""
     return _kind()(runner_provider=RedisProvider.model_validate({"url": url}))
 
 
 @contextmanager
 def crewai_checkpoint_file(location: str, url: str | None = None) -> Iterator[str]:
-    """The path of a file that CrewAI can restore this checkpoint from (``restore_from``), while the block lasts."""
+    """Yield the path of a file that CrewAI can restore this checkpoint from (``restore_from``); it is deleted
+    afterwards.
+    """
     provider = RedisProvider.model_validate({"url": url})
     data = provider.from_checkpoint(location)
     info = provider.find(location)

@@ -24,7 +24,7 @@ _OWN = frozenset(BaseTool.model_fields) | frozenset(BaseTool.__private_attribute
 
 
 def seen(tool: Any) -> State:
-    """The fields of a tool, as they are. Empty for what keeps none: CrewAI's own tools, and functions."""
+    """Return the fields of a tool as JSON. Empty for CrewAI's own tools and for functions, which keep no state."""
     if not isinstance(tool, BaseTool) or isinstance(tool, Tool) or type(tool).__module__.startswith("crewai."):
         return {}
     fields = {**vars(tool), **(tool.__pydantic_private__ or {})}
@@ -35,12 +35,12 @@ def seen(tool: Any) -> State:
 
 
 def changed(tool: Any, before: Mapping[str, str]) -> State:
-    """The fields that are not as they were seen before."""
+    """Return the fields that differ from ``before``."""
     return {name: text for name, text in seen(tool).items() if before.get(name) != text}
 
 
 def put(tool: Any, state: Mapping[str, str]) -> None:
-    """Give a tool what one of its uses left."""
+    """Set the fields of a tool."""
     hints = _hints(type(tool))
     for name, text in state.items():
         value = TypeAdapter(hints.get(name, Any)).validate_json(text)
@@ -51,7 +51,7 @@ def put(tool: Any, state: Mapping[str, str]) -> None:
 
 
 class ToolStateCarrier:
-    """The tools of one crew that keep something, each by a name that is the same in each process, in one task."""
+    """The tools of one crew that have fields of their own, during one task. Their names are those of each process."""
 
     def __init__(self, crew: Crew) -> None:
         every: list[Any] = []
@@ -67,7 +67,7 @@ class ToolStateCarrier:
         self._newest: dict[tuple[str, str], int] = {}
 
     def take_up(self, work: Work) -> None:
-        """They are as the tasks before this one left them."""
+        """Set the fields to what the earlier tasks left."""
         if self._tools:
             for key, beside in work.beside(work.plan.earlier(work.key)).items():
                 if left := beside.get("tools"):
@@ -77,31 +77,31 @@ class ToolStateCarrier:
 
     @property
     def left(self) -> dict[str, State]:
-        """What this task left in them."""
+        """The fields that this task changed, by tool."""
         return self.changed(self._begun)
 
     def seen(self) -> dict[str, State]:
-        """All of them, as they are."""
+        """Return the fields of all tools."""
         return {name: seen(tool) for name, tool in self._tools.items()}
 
     def changed(self, before: Mapping[str, State]) -> dict[str, State]:
-        """Those that are not as they were seen before."""
+        """Return the fields that differ from ``before``, by tool."""
         found = {name: changed(tool, before[name]) for name, tool in self._tools.items()}
         return {name: state for name, state in found.items() if state}
 
     def put(self, left: Mapping[str, State]) -> None:
-        """Give them what was left in them."""
+        """Set the fields of these tools."""
         for name in left.keys() & self._tools.keys():
             put(self._tools[name], left[name])
 
     def noted(self, before: Mapping[str, State]) -> dict[str, Any]:
-        """A use ended: what is noted with what it gave."""
+        """Return what is recorded with the result of a tool use that just ended: the fields that it changed."""
         self._ended += 1
         left = self.changed(before)
         return {"left": left, "ended": self._ended} if left else {}
 
     def replayed(self, noted: Mapping[str, Any]) -> None:
-        """The use is not made again: the tools are as it left them."""
+        """Set the fields as a replayed tool use left them."""
         ended = noted.get("ended", 0)
         self._ended = max(self._ended, ended)
         for name, state in noted.get("left", {}).items():
@@ -123,7 +123,7 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
 
 
 def _as_json(value: Any, hint: Any) -> str | None:
-    """The value as JSON, if it comes back from there as it is."""
+    """Return the value as JSON if it can be restored from that unchanged; else None."""
     try:
         adapter = TypeAdapter(hint)
         text = adapter.dump_json(value).decode()

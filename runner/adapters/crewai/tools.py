@@ -30,7 +30,7 @@ from runner.journal.steps import current_step
 
 @contextlib.contextmanager
 def journaled(crew: Crew, work: Work) -> Iterator[ToolStateCarrier]:
-    """Uses of tools in this process are steps of this task, whoever's they are and in whatever thread."""
+    """While this is open, each tool use in this process is a step of this task, whichever agent or thread makes it."""
     journaling = _Journaling(work.journal, ToolStateCarrier(crew))
     register_hook(InterceptionPoint.PRE_TOOL_CALL, journaling.before)
     try:
@@ -47,7 +47,7 @@ class _Journaling:
         self._origin = origin()
 
     def before(self, context: Any) -> None:
-        """A tool is about to be used: see that its function is journaled."""
+        """Before a tool is used, replace its function by one that looks into the journal."""
         if journal_here() not in (self._journal, None):
             return  # it is another task's, beside this one
         given, name = context.tool, str(context.tool_name)
@@ -90,19 +90,21 @@ class _Journaling:
         return found
 
     def _step(self, name: str, run: Callable[..., Any], tool: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """What another agent does for this one is made of steps of its own: those are in the account."""
+        """Record one tool use. A delegation to another agent is not counted, since its own calls are."""
         counted = not isinstance(tool, BaseAgentTool)
         return self._journal.step(f"tool {name}", run, (*args, kwargs), {}, kind="tool", model=name, counted=counted)
 
     def _key(self) -> str:
-        """Of the step that is being done: the same whenever it is begun again, however many are done side by side."""
+        """Return the key of the current step: the same in each attempt, however many steps run side by
+        side.
+        """
         frame = current_step.get()
         digest = hashlib.sha256(frame.key.encode()).hexdigest()[:16] if frame is not None else ""
         return f"{self._origin}:{digest}" if self._origin and digest else ""
 
 
 class _Use:
-    """One use: what it gave is here when it was really made, and read from the journal when it was not."""
+    """One tool use: its result is here if it was really made, and read from the journal if not."""
 
     def __init__(self, tool: Any, carried: ToolStateCarrier, spent: Spent) -> None:
         self._tool, self._carried, self._spent = tool, carried, spent
@@ -111,7 +113,7 @@ class _Use:
         self._raised: Exception | None = None
 
     def noted(self, call: Callable[[], Any]) -> dict[str, Any]:
-        """Make it; how it is recorded."""
+        """Make the call and return its record."""
         try:
             noted = self._note(call())
         except Exception as error:
@@ -119,7 +121,7 @@ class _Use:
         return {**noted, **self._carried.noted(self._before), **self._spent.noted()}
 
     async def anoted(self, awaited: Any) -> dict[str, Any]:
-        """`noted`, for one that is awaited."""
+        """`noted` for a coroutine."""
         try:
             noted = self._note(await awaited)
         except Exception as error:
@@ -131,7 +133,7 @@ class _Use:
         return as_noted(value, _schema(self._tool))
 
     def _note_error(self, error: Exception) -> dict[str, Any]:
-        """An agent is given its tool's error, and continues; only errors of the agent itself propagate."""
+        """Record the tool's error, which the agent is told. Only errors of a delegated agent itself propagate."""
         if isinstance(self._tool, BaseAgentTool):
             raise error
         name, text = type(error).__name__, redact(str(error))
@@ -140,7 +142,7 @@ class _Use:
         return {"raised": [name, text]}
 
     def result(self, noted: dict[str, Any]) -> Any:
-        """What the agent gets. Raises what the tool raised."""
+        """Return the result to the agent, or raise what the tool raised."""
         if self._raised is not None:
             raise self._raised
         if self._given:
@@ -162,7 +164,7 @@ def as_noted(value: Any, schema: type[BaseModel] | None) -> dict[str, Any]:
 
 
 def from_noted(noted: dict[str, Any], schema: type[BaseModel] | None) -> Any:
-    """The inverse, as far as models see it."""
+    """Convert a recorded result back, as far as models see it."""
     if "failure" in noted:
         return ToolFailure.model_validate(noted["failure"])
     if "model" in noted:
@@ -171,7 +173,7 @@ def from_noted(noted: dict[str, Any], schema: type[BaseModel] | None) -> Any:
 
 
 class ToolRaised(Exception):
-    """What a tool raised when it was really used: of the same name, with the same text."""
+    """The error of a tool, replayed: it has the same name and text."""
 
 
 def _raised(name: str, text: str) -> Exception:
@@ -180,7 +182,7 @@ def _raised(name: str, text: str) -> Exception:
 
 
 def _awaited(value: Any) -> Any:
-    """The result of a plain function that gave a coroutine."""
+    """Await the result where a plain function returned a coroutine."""
     return asyncio.run(value) if inspect.iscoroutine(value) else value
 
 
@@ -189,13 +191,13 @@ def _is_journaled(function: Any) -> bool:
 
 
 def _schema(tool: Any) -> type[BaseModel] | None:
-    """The model of its results, as the crew's code has it."""
+    """Return the model of the tool's results, as the crew's code declares it."""
     found = getattr(tool, "result_schema", None)
     return found if isinstance(found, type) and issubclass(found, BaseModel) else None
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether it comes back from JSON as it was."""
+    """Whether the value comes back from JSON unchanged."""
     if isinstance(value, list) and type(value) is list:
         return all(_is_plain(one) for one in value)
     if isinstance(value, dict) and type(value) is dict:

@@ -10,9 +10,9 @@ from runner.journal.journal import Journal
 
 
 class UnjournaledCalls:
-    """Counts, in one task, what CrewAI says that it asked, beside what passed the journal.
+    """Compares, during one task, the model calls that CrewAI reports with those that the journal saw.
 
-    CrewAI's own models tell when they have answered; of others CrewAI tells that they are asked.
+    CrewAI's own models report when they have answered; for other models CrewAI reports when they are asked.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -20,19 +20,21 @@ class UnjournaledCalls:
         self._answered = self._unjournaled = self._asked = 0
 
     def answered(self, model: Any, seen: int, before: int) -> None:
-        """A model answered a call, in which the journal saw so many, and had seen ``before`` when it began."""
+        """Note that a model answered a call during which the journal saw ``seen`` requests; it had counted ``before``
+        at the start.
+        """
         if _is_own(model):
             self._answered += seen
             self._unjournaled += not seen and self._journal.calls == before
 
     def asked(self, context: Any) -> None:
-        """A model is about to be asked: a hook of CrewAI's."""
+        """Note that a model is about to be asked (a hook of CrewAI's)."""
         if journal_here() in (self._journal, None):  # else it is another task's, beside this one
             self._asked += not _is_own(context.llm)
 
     @property
     def count(self) -> int:
-        """How many there were, at least: one that is made again by its client counts for two that are seen."""
+        """The least number of unjournaled calls: a call that its client retried may hide another one."""
         return self._unjournaled + max(0, self._asked - max(0, self._journal.calls - self._answered))
 
 

@@ -14,13 +14,13 @@ from runner.engine.work import Work
 
 
 def of(crew: Crew, work: Work) -> dict[str, int]:
-    """What CrewAI counted of this task; what is 0 is left out."""
+    """Return the token counts that CrewAI has of this task, without zeros."""
     found = crew.usage_metrics if work.key != AFTER else None
     return {name: many for name, many in found.model_dump().items() if many} if found is not None else {}
 
 
 def of_all(work: Work, keys: Sequence[str]) -> UsageMetrics:
-    """What CrewAI counted of these tasks, which are done."""
+    """Return the sum of the token counts of these finished tasks."""
     total = UsageMetrics()
     for found in work.beside(keys).values():
         total.add_usage_metrics(UsageMetrics.model_validate(found.get("usage") or {}))
@@ -28,7 +28,7 @@ def of_all(work: Work, keys: Sequence[str]) -> UsageMetrics:
 
 
 def sum_up(crew: Crew, work: Work) -> None:
-    """The crew's own count is that of all its tasks, in this process or others."""
+    """Make the crew's own token count the sum of all its tasks, whichever process performed them."""
     total = of_all(work, work.plan.earlier(work.key))
 
     def calculate() -> Any:
@@ -39,7 +39,7 @@ def sum_up(crew: Crew, work: Work) -> None:
 
 
 class Spent:
-    """What coworkers spend in one delegation, to be counted where it is only replayed.
+    """The tokens that one delegation to coworkers used, to be counted again when it is replayed.
 
     Models count for all their users: concurrent delegations cannot be told apart; a nested one is part of its outer.
     """
@@ -50,7 +50,7 @@ class Spent:
         self._before = [_count(model) for model in self._models]
 
     def noted(self) -> dict[str, Any]:
-        """What is noted with what the delegation gave."""
+        """Return what is recorded with the delegation's result."""
         found = [
             {name: many - before.get(name, 0) for name, many in _count(model).items() if many != before.get(name, 0)}
             for model, before in zip(self._models, self._before, strict=True)
@@ -58,14 +58,14 @@ class Spent:
         return {"spent": found} if any(found) and not self.beside else {}
 
     def replayed(self, noted: Mapping[str, Any]) -> None:
-        """It is not made again."""
+        """Add the recorded tokens of a replayed delegation to the models' counts."""
         for model, spent in zip(self._models, noted.get("spent", ()), strict=False):
             for name, many in spent.items():
                 model._token_usage[name] = model._token_usage.get(name, 0) + many
 
 
 class Spending:
-    """The uses of tools that are being made, one inside of another or side by side."""
+    """The tool uses in progress, nested or side by side."""
 
     def __init__(self) -> None:
         self._open: list[Spent] = []
@@ -73,7 +73,7 @@ class Spending:
 
     @contextlib.contextmanager
     def by(self, tool: Any) -> Iterator[Spent]:
-        """A use of a tool."""
+        """Count the tokens of one tool use while this is open."""
         one = Spent(tool, self._current.get())
         around: list[Spent] = []
         while (outer := (around[-1] if around else one).outer) is not None:

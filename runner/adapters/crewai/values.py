@@ -15,19 +15,19 @@ from runner.core.output import TaskOutput as Stored
 
 
 def dump(output: Any) -> str:
-    """What is stored of an output of a task or a crew."""
+    """Return an output of a task or a crew as it is stored."""
     return outputs.dump(output.raw, json_of(output))
 
 
 def json_of(output: Any) -> Any:
-    """Its JSON, if it has one."""
+    """Return the output's JSON, or None if it is text only."""
     if isinstance(output.pydantic, BaseModel):
         return output.pydantic.model_dump(mode="json")
     return to_jsonable_python(output.json_dict, fallback=str)
 
 
 def fill(output: TaskOutput, stored: Stored, task: Task) -> None:
-    """Give an output what is stored. Raises `TaskError` where it does not fit the task's model."""
+    """Set an output to what is stored. Raises `TaskError` where that does not fit the task's model."""
     output.raw = stored.raw
     if stored.json_dict is None:
         return
@@ -46,14 +46,14 @@ def fill(output: TaskOutput, stored: Stored, task: Task) -> None:
 
 
 def _typed(data: dict[str, Any], model: Any) -> dict[str, Any]:
-    """With dates and the like, as CrewAI has them where it made the dict of a model."""
+    """Restore dates and the like in a dict, as CrewAI has them in one that it made from a model."""
     with contextlib.suppress(ValidationError):
         return dict(model.model_validate(data).model_dump()) if model is not None else data
     return data
 
 
 class Given(TaskOutput):
-    """An output of an earlier task. It is fetched when it is read."""
+    """The output of an earlier task, fetched when it is first read."""
 
     _look: Callable[[], Stored] | None = PrivateAttr(default=None)
     _task: Any = PrivateAttr(default=None)
@@ -68,7 +68,7 @@ class Given(TaskOutput):
 
 
 def given(task: Task, agent: str, look: Callable[[], Stored]) -> Given:
-    """The output of a task that is done. ``look`` gives what is stored of it."""
+    """Return the output of a finished task. ``look`` fetches what is stored."""
     found = Given(
         name=task.name or task.description,
         description=task.description,
