@@ -112,9 +112,9 @@ def json_inputs(given: Any) -> dict[str, Any] | None:
 
 @contextlib.contextmanager
 def begun(crew: Crew, work: Work) -> Iterator[Work]:
-    """The work of a task with the inputs as the callbacks left them, as their objects are, too, while this is open.
+    """While this is open, the task has the inputs and the objects' attributes as the callbacks left them.
 
-    Where several runs have the same objects here, one of their tasks waits for the other.
+    If several runs share the objects in this process, their tasks take turns.
     """
     state: callback_state.State = {}
     own = callback_state.owners(crew)
@@ -131,7 +131,7 @@ def begun(crew: Crew, work: Work) -> Iterator[Work]:
 
 @contextlib.contextmanager
 def _alone_with(crew: Crew, own: Mapping[str, Any], work: Work) -> Iterator[None]:
-    """While this is open no other task of this process has these objects; afterwards they are as they were."""
+    """While this is open, no other task of this process uses these objects; afterwards they are restored."""
     if (turn := _turns.get(id(crew))) is None:
         turn = _turns.setdefault(id(crew), threading.Lock())
         weakref.finalize(crew, _turns.pop, id(crew), None).atexit = False
@@ -148,7 +148,7 @@ def _alone_with(crew: Crew, own: Mapping[str, Any], work: Work) -> Iterator[None
 
 
 def changed(work: Work) -> tuple[dict[str, Any] | None, callback_state.State]:
-    """What the callbacks before all tasks made of the inputs, and left on their objects. Raises `TaskError`."""
+    """Return the inputs and the objects' attributes as the first callbacks left them. Raises `TaskError`."""
     found = stored(work, BEFORE)
     inputs, state = found.get("inputs"), found.get("self", {})
     if not isinstance(inputs, dict | None) or not isinstance(state, dict):
@@ -157,7 +157,7 @@ def changed(work: Work) -> tuple[dict[str, Any] | None, callback_state.State]:
 
 
 def stored(work: Work, key: str) -> dict[str, Any]:
-    """What an earlier part of the kickoff found out, as its JSON."""
+    """Return the JSON that an earlier task of the kickoff, such as the planner, stored."""
     work.uses.task(key)
     found = work.given.get(key) or work.fetch([key])[key]
     if not isinstance(found.json_dict, dict):
@@ -166,7 +166,7 @@ def stored(work: Work, key: str) -> dict[str, Any]:
 
 
 def spent(work: Work) -> dict[str, Any]:
-    """What is stored beside the output of a task for the crew's ``token_usage``: nothing where no callback sees it."""
+    """Return what is stored with a task's output for the crew's ``token_usage``: nothing if no callback can read it."""
     if AFTER not in work.plan.by_key or work.key in KEYS:
         return {}
     usage = UsageMetrics()
@@ -176,7 +176,7 @@ def spent(work: Work) -> dict[str, Any]:
 
 
 def end(crew: Crew, work: Work, done: Mapping[str, TaskOutput], last: str) -> str:
-    """All tasks are ``done``: the crew's output, as its callbacks leave it. Returns what is stored."""
+    """Call the callbacks after the last task. Returns the crew's output as they leave it, to be stored."""
     usage = UsageMetrics()
     for beside in work.beside(list(done)).values():
         one = UsageMetrics.model_validate(beside.get(USAGE) or {})
@@ -199,7 +199,7 @@ def end(crew: Crew, work: Work, done: Mapping[str, TaskOutput], last: str) -> st
 
 
 def _after(callback: Callable[[Any], Any], result: Any, work: Work) -> Any:
-    """What a callback makes of the crew's output, recorded. Text, or other JSON, takes the output's place."""
+    """Call one callback with the crew's output, recorded. Text or other JSON that it returns replaces the output."""
 
     def call(_: Any) -> Any:
         made = callback(result)
@@ -220,6 +220,6 @@ def _parts(output: CrewOutput) -> tuple[str, Any]:
 
 
 def _changed_by(callback: Callable[[Any], Any], inputs: dict[str, Any]) -> Any:
-    """The inputs that a callback returns; of one that returns nothing those that it was given, and may have changed."""
+    """Return the inputs that a callback returned; else those it was given, which it may have changed in place."""
     made = callback(inputs)
     return inputs if made is None else made

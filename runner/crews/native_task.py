@@ -27,14 +27,14 @@ from runner.snapshots.resuming import resume_start
 
 
 def is_wanted(task: ConditionalTask, work: Work, context: TaskContext) -> bool:
-    """What the condition says of the output before the task."""
+    """Whether the task's condition holds for the output before it."""
     earlier = work.plan.earlier(work.key)
     return task.should_execute(context.outputs[earlier[-1]] if earlier else TaskOutput())
 
 
 @contextlib.contextmanager
 def agent_at_work(crew: Crew, task: Task, context: TaskContext, work: Work) -> Iterator[None]:
-    """The events of the agent that does the task; a resumed one continues under its first start."""
+    """Emit the events of the agent that performs the task. A resumed agent continues under its first start."""
     agent = crew.doer(task)
     if agent is None or task.run is not None:
         yield
@@ -54,12 +54,12 @@ def agent_at_work(crew: Crew, task: Task, context: TaskContext, work: Work) -> I
 
 
 def at_work_here(work: Work) -> bool:
-    """Whether the agent was at work when the task was handed on to this worker: its start stands."""
+    """Whether the agent had started when the task was handed over to this worker."""
     return work.goes_on and [kind for _, kind in event_stack()][-1:] == ["agent_execution_started"]
 
 
 def ask(crew: Crew, task: Task, context: TaskContext, work: Work, fill: Callable[[str], str]) -> str:
-    """Have the task's agent do it, or the crew's manager, from where its conversation stands."""
+    """Have the task's agent, or the crew's manager, perform the task from where its conversation stands."""
     agent, said = crew.doer(task), work.conversation
     assert agent is not None, "the plan refuses tasks with neither run nor agent"
     model = task.output_model()
@@ -85,7 +85,7 @@ def ask(crew: Crew, task: Task, context: TaskContext, work: Work, fill: Callable
 
 
 def tools_of(crew: Crew, task: Task, fill: Callable[[str], str] = str) -> list[Any]:
-    """What who does it may use for it: the task's own tools, else the agent's; and coworkers, where there are."""
+    """Return the tools for the task: its own, else its agent's; and those for delegation, if there are coworkers."""
     agent = crew.doer(task)
     own = task.tools or (agent.tools if agent else [])
     coworkers = crew.coworkers(task)
@@ -93,7 +93,7 @@ def tools_of(crew: Crew, task: Task, fill: Callable[[str], str] = str) -> list[A
 
 
 def planned(crew: Crew, task: Task, context: TaskContext) -> str:
-    """The task's description with what the crew's plan says of it."""
+    """Return the task's description with the part of the crew's plan that is about it."""
     filled = context.task.description
     number = next(i for i, one in enumerate(crew.tasks, 1) if one is task)
     plan = planning.plan_of(number, context.outputs[planning.KEY].to_dict())
@@ -103,7 +103,7 @@ def planned(crew: Crew, task: Task, context: TaskContext) -> str:
 def checked(
     task: Task, doer: Agent | None, context: TaskContext, work: Work, attempt: Callable[[], TaskOutput]
 ) -> TaskOutput:
-    """The first output that passes all guardrails, up to the guardrail retry limit. Raises `GuardrailFailed`."""
+    """Return the first output that passes all guardrails, up to the guardrail retry limit. Raises `GuardrailFailed`."""
     checks, most = task.checks, task.guardrail_max_retries
     if doer is not None and task.run is None and doer.guardrail is not None:
         most = max(most, doer.guardrail_max_retries) if checks else doer.guardrail_max_retries
@@ -124,7 +124,7 @@ def checked(
 def _through_guardrails(
     checks: Sequence[Any], task: Task, doer: Agent | None, output: TaskOutput, asked: int, work: Work
 ) -> tuple[TaskOutput, str | None]:
-    """The output as the guardrails leave it, or what the first one that objects says."""
+    """Return the output as the guardrails leave it, and the objection of the first one that fails, if any."""
     for guardrail in checks:
         about: dict[str, Any] = {"from_task": task, "from_agent": doer, "retry_count": asked}
         event_bus.emit(guardrail, LLMGuardrailStartedEvent(guardrail=guardrail, **about))
@@ -144,7 +144,7 @@ def _through_guardrails(
 
 
 def _replaced(task: Task, output: TaskOutput, result: Any) -> TaskOutput:
-    """The output that a guardrail gave instead; None leaves it."""
+    """Return the output that a guardrail returned in place of this one; None keeps this one."""
     if result is None or result is output:
         return output
     model = task.output_model()
@@ -159,7 +159,7 @@ def _replaced(task: Task, output: TaskOutput, result: Any) -> TaskOutput:
 
 
 def describe(error: BaseException, *agents: Any) -> str:
-    """An error in a line, without the keys of these agents' models: services repeat them in their refusals."""
+    """Describe an error in one line, without the API keys of these agents' models, which services may repeat."""
     keys = [getattr(getattr(agent, "llm", None), "api_key", None) for agent in agents]
     text = redact(" ".join(str(error).split()), *(key for key in keys if isinstance(key, str)))
     return f"{type(error).__name__}: {text[:500]}"

@@ -32,7 +32,7 @@ class PlannerTaskPydanticOutput(BaseModel):
 
 
 def planner_task(tasks: Sequence[Task], llm: Any) -> Task:
-    """The task that makes the plan for these."""
+    """Return the task that plans the others."""
     planner = Agent(
         role="Task Execution Planner",
         goal="Plan the tasks of a crew, so that each agent knows what to do, in which order, and with which tools.",
@@ -50,13 +50,13 @@ def planner_task(tasks: Sequence[Task], llm: Any) -> Task:
 
 
 def described(tasks: Sequence[Task]) -> str:
-    """What the planner is told."""
+    """Return the planner's prompt."""
     texts = "\n\n".join(_described(i, task) for i, task in enumerate(tasks, 1))
     return f"Plan how these tasks are to be done, one after the other:\n\n{texts}"
 
 
 def plan_of(number: int, plan: Mapping[str, Any]) -> str:
-    """What the plan says of a task, the first one being 1; "" for nothing."""
+    """Return the plan for the task with this number, the first one being 1; "" if there is none."""
     found = [one for one in plan.get("list_of_plans_per_task") or () if one.get("task_number") == number]
     return "\n\n".join(str(one["plan"]) for one in found)
 

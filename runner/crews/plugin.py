@@ -10,13 +10,13 @@ from runner.engine.plugin import AdapterPlugin
 
 
 class CrewPlugin(AdapterPlugin):
-    """Crews of ours."""
+    """The plugin for native crews."""
 
     names = ("native",)
     relative_paths = False
 
     def adapter_of(self, thing: object) -> Adapter | None:
-        """The plugin for crews. Where they were not imported, nothing is one."""
+        """Return the adapter if this is a native crew. If crews were not imported, nothing can be one."""
         if "runner.crews.crew" not in sys.modules:
             return None
         from runner.crews.adapter import NATIVE
@@ -24,7 +24,7 @@ class CrewPlugin(AdapterPlugin):
         return NATIVE if NATIVE.accepts(thing) else None
 
     def factories(self, module: ModuleType) -> list[str]:
-        """Classes with ``@CrewBase``, and functions of ``main.py`` and the like."""
+        """Return the names of a module's functions and classes that create a crew."""
         if "runner.crews.crew" not in sys.modules:
             return []
         from runner.bundles.factories import Kinds, factories

@@ -24,7 +24,7 @@ from runner.snapshots.progress import Progress, TaskProgress
 
 
 def jsonable(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What of ``values`` is JSON. The rest has to be given again on a restore, or is missed there by name."""
+    """Return those of the values that are JSON. The others have to be given again on a restore."""
     kept = {}
     for name, value in values.items():
         with contextlib.suppress(PydanticSerializationError, ValueError, RecursionError):
@@ -33,7 +33,7 @@ def jsonable(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def describe_output(output: TaskOutput, *, skipped: bool = False) -> dict[str, Any]:
-    """An output as data: its text, or its JSON where that is the same thing."""
+    """Return an output as data: its text, or its JSON if that is equivalent."""
     stored = outputs.record(output)
     if output.agent:
         stored["agent"] = output.agent
@@ -43,12 +43,12 @@ def describe_output(output: TaskOutput, *, skipped: bool = False) -> dict[str, A
 
 
 def build_output(data: Mapping[str, Any], key: str, description: str) -> TaskOutput:
-    """The inverse of `describe_output`."""
+    """Build an output from its data; the inverse of `describe_output`."""
     return outputs.from_record(data, name=key, description=description, agent=str(data.get("agent") or ""))
 
 
 def describe_model(llm: Any) -> dict[str, Any] | None:
-    """A model as data: its name and temperature. Its key, its address and its options are the crew file's."""
+    """Return a model as data: its name and temperature. The crew file has its key, address and options."""
     if llm is None:
         return None
     found: dict[str, Any] = {"model": str(getattr(llm, "model", type(llm).__qualname__))}
@@ -57,7 +57,7 @@ def describe_model(llm: Any) -> dict[str, Any] | None:
 
 
 def name_of(tool: Any) -> str:
-    """What a tool is called."""
+    """Return a tool's name."""
     for name in (getattr(tool, "name", None), getattr(tool, "__name__", None)):
         if isinstance(name, str):
             return name
@@ -68,12 +68,12 @@ def name_of(tool: Any) -> str:
 
 
 class AgentKind:
-    """An agent on its own, or one of a crew."""
+    """Snapshots of an agent, on its own or as one of a crew."""
 
     name = "agent"
 
     def describe(self, entity: Agent, state: Any) -> dict[str, Any]:
-        """Who it is, and its conversation if it was asked something."""
+        """Return the agent as data, with its conversation if it was asked something."""
         progress: Progress | None = state.progress.get(id(entity)) if state is not None else None
         data: dict[str, Any] = {
             "entity_type": "agent",
@@ -90,7 +90,7 @@ class AgentKind:
         return {**data, **(_describe_progress(progress) if progress else {})}
 
     def build(self, data: dict[str, Any], state: Any) -> Agent:
-        """The agent; its model can be named and not called, its tools are its code's."""
+        """Build the agent. It has the name of its model, which cannot be called, and no tools."""
         model = data.get("llm")
         agent = Agent.model_validate(
             {
@@ -106,15 +106,15 @@ class AgentKind:
         return agent
 
     def living(self, cls: type[Agent]) -> Iterator[Agent]:
-        """Living agents."""
+        """Return the agents that exist in this process."""
         return live_objects.newest_first(cls)
 
     def fits(self, code: Agent, stored: Agent) -> bool:
-        """The same role and goal."""
+        """Whether a living agent has the stored one's role and goal."""
         return (code.role, code.goal) == (stored.role, stored.goal)
 
     def graft(self, code: Agent, stored: Agent, state: Any, *, sure: bool) -> Agent:
-        """The code's agent, continuing as the stored one."""
+        """Return the living agent, continued from the stored one."""
         if not sure and not self.fits(code, stored):
             raise BadCheckpoint(f"the checkpoint's agent is {stored.role!r}, not {code.role!r}")
         agent = code.model_copy(update={"id": stored.id})
@@ -124,7 +124,7 @@ class AgentKind:
         return agent
 
     def adopt(self, code: Agent, stored: Agent, state: Any) -> None:
-        """The living agent itself continues as the stored one."""
+        """Continue the stored agent in the living one."""
         code.id = stored.id
         _move(state, stored, code)
 
@@ -133,12 +133,12 @@ class AgentKind:
 
 
 class CrewKind:
-    """A crew: its tasks, and what came of them."""
+    """Snapshots of a crew: its tasks, and their outputs."""
 
     name = "crew"
 
     def describe(self, entity: Crew, state: Any) -> dict[str, Any]:
-        """The crew as it is in this state's kickoff of it; without one, as it stands."""
+        """Return the crew as data, as it is in this state's kickoff of it; without one, as it stands."""
         progress: Progress | None = state.progress.get(id(entity)) if state is not None else None
         if progress is None:
             done = {
@@ -163,7 +163,7 @@ class CrewKind:
         }
 
     def build(self, data: dict[str, Any], state: Any) -> Crew:
-        """The crew with all its data, and tasks that have nothing to run."""
+        """Build the crew from its data. Its tasks have no code to run."""
         agents = {str(one.get("id")): AGENT.build(one, None) for one in data.get("agents") or []}
         tasks: dict[str, Task] = {}
         progress = Progress(
@@ -202,11 +202,13 @@ class CrewKind:
         return crew
 
     def living(self, cls: type[Crew]) -> Iterator[Crew]:
-        """Living crews."""
+        """Return the crews that exist in this process."""
         return live_objects.newest_first(cls)
 
     def fits(self, code: Crew, stored: Crew) -> bool:
-        """The same tasks, by key; those that have only a number, also by what they say."""
+        """Whether a living crew has the stored one's tasks, by key; tasks without a name are compared by their texts
+        too.
+        """
         same = code.task_keys == stored.task_keys and (
             code.name is None or stored.name is None or code.name == stored.name
         )
@@ -216,7 +218,7 @@ class CrewKind:
         )
 
     def graft(self, code: Crew, stored: Crew, state: Any, *, sure: bool) -> Crew:
-        """The code's crew, in which the stored one's tasks are done."""
+        """Return the living crew, in which the stored one's finished tasks are done."""
         then = dict(zip(stored.task_keys, stored.all_tasks, strict=True))
         if then and not (self.fits(code, stored) or (sure and set(then) & set(code.task_keys))):
             raise BadCheckpoint(
@@ -251,7 +253,7 @@ class CrewKind:
         return crew
 
     def adopt(self, code: Crew, stored: Crew, state: Any) -> None:
-        """The living crew itself continues as the stored one."""
+        """Continue the stored crew in the living one."""
         code.id = stored.id
         for mine, theirs in zip(code.all_tasks, stored.all_tasks, strict=True):
             mine.id, mine.output = theirs.id, theirs.output
@@ -260,7 +262,7 @@ class CrewKind:
 
 
 def _as_declared(key: str, task: Task, output: TaskOutput) -> TaskOutput:
-    """An output of its own, for a person may edit it: as the model that the code names, too, where it is one still."""
+    """Copy an output, since a person may edit it; with the model that the code declares, if it still fits."""
     found = output.model_copy(deep=True)
     with contextlib.suppress(BadInput):
         found.pydantic = outputs.fitted(key, task.output_model(), found.json_dict)
@@ -315,7 +317,7 @@ def _read_task(data: Mapping[str, Any], key: str, task: Task, progress: Progress
 
 
 def _describe_used(used: ReadSet) -> dict[str, Any]:
-    """What a task used: ``reads`` beyond its declared context, ``ins`` of the inputs; nothing is not said."""
+    """Return what a task used as data: ``reads`` beyond its declared context, ``ins`` of the inputs."""
     if used.edited:
         return {"edited": True}
     found = {"reads": used.tasks, "ins": used.inputs}
@@ -357,7 +359,7 @@ def _known(data: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _same_agents(crew: Crew, stored: Crew) -> None:
-    """Agents keep the ids that the recorded events know them by."""
+    """Give the agents the ids under which the recorded events know them."""
     past: dict[tuple[str, str], list[UUID]] = {}
     for agent in stored.everyone:
         past.setdefault((agent.role, agent.goal), []).append(agent.id)
@@ -368,7 +370,7 @@ def _same_agents(crew: Crew, stored: Crew) -> None:
 
 
 def _move(state: Any, stored: Any, entity: Any) -> None:
-    """The progress of ``stored`` is now that of ``entity``."""
+    """Make the progress of ``stored`` that of ``entity``."""
     if state is not None and id(stored) in state.progress:
         state.progress[id(entity)] = state.progress.pop(id(stored))
 

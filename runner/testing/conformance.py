@@ -33,20 +33,22 @@ ESCAPING = ["../../etc", "..", "/etc", "a/../../b", "fork/../../main"]
 
 
 class ProviderConformance(PruningConformance):
-    """A subclass gives two fixtures: ``provider``, and ``location``, at which nothing is stored yet."""
+    """Tests of a checkpoint provider. A subclass defines two fixtures: ``provider``, and an empty ``location``."""
 
     @pytest.fixture
     def provider(self) -> BaseProvider:
-        """The provider under test."""
+        """Return the provider under test. To be overridden."""
         raise NotImplementedError("give a fixture: provider")
 
     @pytest.fixture
     def location(self) -> str:
-        """Where it stores, empty; a fresh one for each test."""
+        """Return an empty location, a new one for each test. To be overridden."""
         raise NotImplementedError("give a fixture: location")
 
     def elsewhere(self, provider: BaseProvider) -> str:
-        """Python that makes ``provider`` in another process. Override it if its class cannot be imported there."""
+        """Return Python code that creates ``provider`` in another process. To be overridden if its class cannot be
+        imported there.
+        """
         kind = type(provider)
         return (
             f"from {kind.__module__} import {kind.__qualname__} as Kind\n"
@@ -54,7 +56,7 @@ class ProviderConformance(PruningConformance):
         )
 
     def tear(self, location: str) -> None:
-        """Damage the checkpoint at its own ``location``, as a crash or a full disk might. Override it."""
+        """Damage the checkpoint at its own ``location``, as a crash or a full disk might. To be overridden."""
         pytest.skip(f"how to tear {location} is not said: override `tear`")
 
     # -- what is stored comes back
@@ -73,7 +75,7 @@ class ProviderConformance(PruningConformance):
         assert {own: provider.from_checkpoint(own) for own in stored} == stored
 
     def test_a_state_that_changes_everywhere(self, provider: BaseProvider, location: str) -> None:
-        """It grows, shrinks, changes in the middle, loses its beginning, and is another one altogether."""
+        """A state grows, shrinks, changes in the middle, loses its beginning, and is replaced by another."""
         long = string.ascii_letters * 40
         tasks = [{"name": f"t{i}", "raw": f"{i} {long}", "tags": ["x"] * 5} for i in range(60)]
         states: list[Any] = [{"tasks": tasks[:i], "note": long * (i % 3)} for i in (1, 2, 59, 60)]
@@ -144,7 +146,7 @@ class ProviderConformance(PruningConformance):
         assert len(provider.checkpoints(location)) == 4
 
     def test_a_parent_may_be_unknown_here(self, provider: BaseProvider, location: str) -> None:
-        """A fork at another location, or a line whose beginning was pruned."""
+        """The parent is at another location, or was pruned."""
         own = provider.checkpoint("{}", location, parent_id="20200101T000000_0a1b2c3d")
         assert provider.checkpoints(location)[0].parent_id == "20200101T000000_0a1b2c3d"
         assert provider.from_checkpoint(own) == "{}"
@@ -267,7 +269,7 @@ class ProviderConformance(PruningConformance):
         assert sorted(ids_of(provider.checkpoints(location))) == sorted(lines[0][-3:] + lines[1][-3:])
 
     def test_readers_while_it_is_pruned(self, provider: BaseProvider, location: str) -> None:
-        """Who reads the newest while others write and prune gets a whole one, always a newer one."""
+        """While others write and prune, a reader always gets a whole checkpoint, and never an older one than before."""
         provider.checkpoint(json.dumps({"name": "", "i": -1}), location)
 
         def follow() -> list[int]:
@@ -313,7 +315,7 @@ class ProviderConformance(PruningConformance):
 
 
 def _check_lines(provider: BaseProvider, location: str, lines: list[list[str]]) -> None:
-    """All that was written is there, each line in its order and with its parents."""
+    """Assert that all written checkpoints exist, each line in its order and with its parents."""
     infos = provider.checkpoints(location)
     assert sorted(ids_of(infos)) == sorted(one for line in lines for one in line)
     parents = {info.id: info.parent_id for info in infos}

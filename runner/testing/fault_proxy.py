@@ -52,7 +52,7 @@ answer reads as well; here they do not, for a script may be either."""
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command: the name of its connection, the command itself, and how many such commands came before."""
+    """One command: the name of its connection, its words, and how many such commands came before."""
 
     connection: str
     name: str
@@ -60,14 +60,14 @@ class Command:
     words: tuple[bytes, ...]
 
     def mentions(self, text: str) -> bool:
-        """Whether any of its words contains this text."""
+        """Whether one of the words contains this text."""
         wanted = text.encode()
         return any(wanted in word for word in self.words)
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The server says no, in the words of `REFUSALS`, to this command and for ``seconds`` to all that come."""
+    """The server refuses this command, and for ``seconds`` all others, with one of the `REFUSALS`."""
 
     code: str
     seconds: float = 0.0
@@ -75,21 +75,21 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The connection breaks: before the server has the command, or once it is ``applied`` and before its answer."""
+    """The connection breaks: before the server has the command, or once it is ``applied`` but not answered."""
 
     applied: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """The command reaches the server ``seconds`` later, and so does what comes behind it on its connection."""
+    """The command, and all after it on the same connection, reach the server ``seconds`` later."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Lose:
-    """Nothing more passes on this connection, either way, without an error: a network that is gone."""
+    """Nothing more passes on this connection in either direction, without an error, as when a network is gone."""
 
     applied: bool
 
@@ -99,7 +99,7 @@ Fault: TypeAlias = Refuse | Cut | Delay | Lose
 
 @dataclass(slots=True)
 class _Awaited:
-    """A reply to a command: ours at once, ours in place of the server's, or the server's own."""
+    """A reply that the client expects: our own, our own in place of the server's, or the server's."""
 
     canned: bytes | None = None
     instead: bytes | None = None
@@ -127,7 +127,7 @@ class FaultProxy:
 
     @property
     def socket(self) -> Path:
-        """Where it listens."""
+        """The path of the socket on which the proxy listens."""
         return Path(self._folder.name) / "p.sock"
 
     @property
@@ -136,12 +136,12 @@ class FaultProxy:
         return f"unix://{self.socket}"
 
     def move_to(self, server: RedisServer) -> None:
-        """From now on stand before another server, as an address does after a failover: what was open is cut."""
+        """Connect to another server from now on, as an address does after a failover. Open connections are cut."""
         self._server = server
         self._run(self._cut_all())
 
     def refuse(self, code: str, seconds: float) -> None:
-        """Refuse everything for so long, as a server does that is full, demoted or loading."""
+        """Refuse everything for this time, as a full, demoted or loading server does."""
         self._refusing = (code, time.monotonic() + seconds)
         self.blows[f"refuse {code}"] += 1
 
@@ -234,7 +234,7 @@ class _Connection:
         self._subscribed = self._in_transaction = self._aborted = self._mute = False
 
     async def serve(self) -> None:
-        """Carry commands and replies until either side closes, or a fault ends it."""
+        """Forward commands and replies until either side closes or a fault ends the connection."""
         both = [asyncio.ensure_future(self._commands()), asyncio.ensure_future(self._replies())]
         try:
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
@@ -299,7 +299,7 @@ class _Connection:
                 await self._to_client.drain()
 
     def _flush(self) -> None:
-        """Give our own replies whose turn it is."""
+        """Send those of our own replies that are due."""
         while self._owed and (canned := self._owed[0].canned) is not None:
             self._owed.popleft()
             self._to_client.write(canned)

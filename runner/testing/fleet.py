@@ -28,7 +28,9 @@ launch: "Callable[..., subprocess.Popen[Any]]" = subprocess.Popen
 
 
 def eventually(look: Callable[[], T], *, within: float = 30.0, why: str = "") -> T:
-    """Call ``look`` until its result is true, and return that. Raises `AssertionError` with the last one at the end."""
+    """Call ``look`` until its result is true, and return that. Raises `AssertionError` with the last result after the
+    timeout.
+    """
     __tracebackhide__ = True
     end = time.monotonic() + within
     while not (found := look()):
@@ -61,9 +63,9 @@ def _remove(folder: Path) -> None:
 
 
 class RedisServer:
-    """A Redis of one's own, with an append-only file, on a socket in ``folder``; `kill` and `start` it at will.
+    """A Redis server for tests, with an append-only file and a socket in ``folder``, to be killed and started at will.
 
-    In a ``with`` it is started, and in the end killed; a folder that was not there before is removed.
+    As a context manager it is started, and killed at the end; a folder that did not exist before is removed.
     """
 
     def __init__(self, folder: str | Path | None = None, arguments: tuple[str, ...] = ()) -> None:
@@ -75,16 +77,16 @@ class RedisServer:
 
     @property
     def socket(self) -> Path:
-        """Where it listens."""
+        """The path of its socket."""
         return self.folder / "s.sock"
 
     @property
     def url(self) -> str:
-        """What `Client` and ``RUNNER_REDIS_URL`` take."""
+        """The URL that `Client` and ``RUNNER_REDIS_URL`` take."""
         return f"unix://{self.socket}"
 
     def start(self) -> None:
-        """Start it and wait until it answers. Data that was written before a kill is restored."""
+        """Start the server and wait until it answers. Data written before a kill is restored."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.process = subprocess.Popen(
             [
@@ -101,14 +103,14 @@ class RedisServer:
         return False
 
     def kill(self) -> None:
-        """Kill it, as in a crash."""
+        """Kill the server with SIGKILL."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
             leftovers.ended(-self.process.pid)
 
     def flush(self) -> None:
-        """Empty it."""
+        """Delete all of its data."""
         with connect(self.url) as client:
             client.flushall()
 
@@ -124,7 +126,7 @@ class RedisServer:
 
 @dataclass
 class WorkerProcess:
-    """``runner worker`` as a process group of its own: the parent, the worker proper, its pool."""
+    """A ``runner worker`` as a process group: the parent, the worker proper, and its pool."""
 
     process: "subprocess.Popen[bytes]"
     log: Path
@@ -132,7 +134,7 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """Return the pid of the parent, which is also the process group's id."""
+        """The pid of the parent, which is also the process group's id."""
         return self.process.pid
 
     def alive(self) -> bool:
@@ -140,7 +142,7 @@ class WorkerProcess:
         return self.process.poll() is None
 
     def about(self) -> dict[str, Any]:
-        """Return what the worker registered, with its id; empty until it has registered."""
+        """What the worker registered, with its id; empty until then."""
         for worker in Workers(self.redis).registered():
             pid = worker.fields.get("pid", 0)
             with contextlib.suppress(ProcessLookupError):
@@ -149,20 +151,20 @@ class WorkerProcess:
         return {}
 
     def ready(self, within: float = 60.0) -> Self:
-        """Wait until it has registered."""
+        """Wait until the worker has registered, and return it."""
         eventually(lambda: self.about() or not self.alive(), within=within, why="the worker registers")
         if not self.alive():
             raise AssertionError(f"the worker ended: {self.log.read_text('utf-8', 'replace')}")
         return self
 
     def main_pid(self) -> int:
-        """The process with Celery's main loop. Raises `ProcessLookupError` where there is none now."""
+        """The pid of the process with Celery's main loop. Raises `ProcessLookupError` if there is none now."""
         for pid in children_of(self.pid):
             return pid
         raise ProcessLookupError(f"the worker {self.pid} has no main process now")  # no 0: whom `os.kill` takes for all
 
     def children(self) -> list[int]:
-        """The pids of a prefork pool; none where there is none now."""
+        """The pids of a prefork pool; empty if there is none now."""
         with contextlib.suppress(ProcessLookupError):
             return children_of(self.main_pid())
         return []
@@ -173,14 +175,14 @@ class WorkerProcess:
             os.killpg(self.pid, signum)
 
     def kill_group(self) -> None:
-        """Kill all of its processes at once, as a machine dies."""
+        """Kill all of its processes at once, as when the machine is lost."""
         self.signal_group(signal.SIGCONT)
         self.signal_group(signal.SIGKILL)
         self.process.wait()
         leftovers.ended(self.pid)
 
     def terminate(self) -> None:
-        """Ask it to end, as a service manager does: it drains."""
+        """Send SIGTERM to the parent, as a service manager does: the worker drains."""
         self.process.send_signal(signal.SIGTERM)
 
 
@@ -204,7 +206,7 @@ class Fleet:
         self.folder = Path(self.folder)  # text is taken, too
 
     def environment(self, **extra: str) -> dict[str, str]:
-        """What its processes get."""
+        """Return the environment variables of its processes."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("RUNNER_")}
         return {
             **kept,
@@ -216,7 +218,7 @@ class Fleet:
         }
 
     def start(self, *arguments: str, wait: bool = True, **environment: str) -> WorkerProcess:
-        """Start ``runner worker``: with two processes, and of one pool, unless the arguments say otherwise."""
+        """Start a ``runner worker``, with two processes of one pool unless the arguments say otherwise."""
         pool = () if "--pool" in arguments else ("--pool", "prefork")
         log = self.folder / f"worker-{len(self.workers)}.log"
         with log.open("wb") as out:
@@ -232,7 +234,7 @@ class Fleet:
     def runner(
         self, *arguments: str, timeout: float = 120, cwd: Path | None = None, **environment: str
     ) -> "subprocess.CompletedProcess[str]":
-        """Run a ``runner`` command to its end."""
+        """Run a ``runner`` command and return when it has ended."""
         command = [self.python, "-m", "runner", *arguments]
         pipe = subprocess.PIPE
         with launch(
@@ -256,11 +258,11 @@ class Fleet:
         return process
 
     def log(self) -> str:
-        """What all workers said."""
+        """Return the output of all workers."""
         return "".join(worker.log.read_text("utf-8", "replace") for worker in self.workers)
 
     def end(self) -> None:
-        """Kill what is left."""
+        """Kill all processes that are left."""
         for worker in self.workers:
             worker.kill_group()
             worker.redis.close()

@@ -29,7 +29,7 @@ KEEP = 7 * 24 * 3600 * 1000  #: ms
 
 
 class Prepared(NamedTuple):
-    """A crew file that was read here, as a run of it is stored."""
+    """A crew file that was read in this process, as a run stores it."""
 
     plan: Plan
     bundle: Bundle
@@ -37,7 +37,7 @@ class Prepared(NamedTuple):
 
 
 def prepare(crew: Path | str, inputs: Mapping[str, Any] | None = None) -> Prepared:
-    """Read a crew file in this process, and pack it."""
+    """Read a crew file in this process, and pack its bundle."""
     target = parse_target(str(crew))
     reading, packed = Reading(Request.of(target, inputs or {})), bundle.pack(target)
     found = reading.found()
@@ -63,9 +63,9 @@ def prepare(crew: Path | str, inputs: Mapping[str, Any] | None = None) -> Prepar
 
 
 class InProcess:
-    """One worker on a store in memory. ``folder`` is for what is unpacked.
+    """One worker on a `MemoryStore`. Bundles are unpacked in ``folder``.
 
-    ``between`` makes the store that the executor sees: a test may stand between the two.
+    ``between`` wraps the store that the executor uses, for instance to inject faults.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class InProcess:
         )
 
     def submit(self, crew: Path | str, inputs: Mapping[str, Any] | None = None, **options: str) -> str:
-        """Create a run of a crew file; returns its id. ``options`` are fields of the run."""
+        """Create a run of a crew file and return its id. ``options`` are fields of the run."""
         read = prepare(crew, inputs)
         self._numbers += 1
         run_id = f"r-{self._numbers}"
@@ -105,12 +105,12 @@ class InProcess:
         return run_id
 
     def step(self) -> tuple[Job, Decision | Refusal] | None:
-        """Do the oldest job; None if there is none."""
+        """Perform the oldest job. None if there is none."""
         job = self.workers.take([QUEUE])
         return (job, self.executor.do(job)) if job is not None else None
 
     def work(self, *, most: int = 10_000) -> list[tuple[Job, Decision | Refusal]]:
-        """Do jobs until there is nothing to do, and nothing to wait for but people. The clock leaps over delays."""
+        """Perform jobs until nothing is left but questions to people. The clock jumps over delays."""
         done: list[tuple[Job, Decision | Refusal]] = []
         while len(done) < most:
             one = self.step()
@@ -124,5 +124,5 @@ class InProcess:
         return done
 
     def texts(self, run_id: str, branch: str = "main") -> dict[str, str]:
-        """What is committed, by task."""
+        """Return the committed outputs as text, by task."""
         return {key: output.raw for key, output in self.runs.committed(run_id, branch).items()}

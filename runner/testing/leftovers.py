@@ -31,22 +31,22 @@ _watchers: dict[int, "subprocess.Popen[str]"] = {}
 
 
 def end_with_us(group: int) -> None:
-    """When this process is no more, its group ``group`` is killed (or one process: its pid, negative)."""
+    """When this process ends, kill the process group ``group`` (or the one process with the negative pid)."""
     _instruct("keep", f"{-group}")
 
 
 def remove_with_us(folder: Path) -> None:
-    """When this process is no more, and what was to end with it has ended, this folder is removed."""
+    """When this process has ended, and the processes that were to end with it, remove this folder."""
     _instruct("keep", f"{folder.absolute()}")
 
 
 def removed(folder: Path) -> None:
-    """It is to be forgotten."""
+    """Forget a folder: it is removed already."""
     _instruct("drop", f"{folder.absolute()}")
 
 
 def ended(group: int) -> None:
-    """It is to be forgotten: its number may be another's now."""
+    """Forget a process: it has ended, and its pid may be another's now."""
     _instruct("drop", f"{-group}")
 
 

@@ -19,7 +19,7 @@ __all__ = ["Answer", "Call", "ModelRequest", "ModelServer", "Rule", "Script", "m
 
 
 def read_script(where: str) -> Any:
-    """The script that ``where`` names: a JSON file of rules, or ``module:name``. Raises `ValueError`."""
+    """Read the script that ``where`` names: a JSON file of rules, or ``module:name``. Raises `ValueError`."""
     if where.endswith(".json"):
         try:
             rules = json.loads(Path(where).read_text("utf-8"))

@@ -29,29 +29,30 @@ PLAIN_ADDRESSES = (("GET", "https://example.org/"), ("POST", "https://example.or
 
 
 class AdapterConformance:
-    """A subclass gives the fixtures ``plugin``, a ``crew`` of its kind, and ``crew_file``, which makes such a crew.
+    """Tests of an adapter. A subclass defines the fixtures ``plugin``, ``crew``, and ``crew_file``, which creates such
+    a crew.
 
-    The crew in the file needs no service, and is done as a worker does it: the plugin has to be installed.
+    The crew in the file needs no service and is run as on a worker, so the plugin has to be installed.
     """
 
     @pytest.fixture
     def plugin(self) -> AdapterPlugin:
-        """The plugin under test."""
+        """Return the plugin under test. To be overridden."""
         raise NotImplementedError("give a fixture: plugin")
 
     @pytest.fixture
     def crew(self) -> Any:
-        """A crew that it accepts."""
+        """Return a crew that the plugin accepts. To be overridden."""
         raise NotImplementedError("give a fixture: crew")
 
     @pytest.fixture
     def crew_file(self) -> Path:
-        """A file with such a crew."""
+        """Return the path of a file with such a crew. To be overridden."""
         raise NotImplementedError("give a fixture: crew_file")
 
     @pytest.fixture
     def adapter(self, plugin: AdapterPlugin, crew: Any) -> Adapter:
-        """The adapter that accepts the crew."""
+        """Return the adapter that accepts the crew."""
         found = plugin.adapter_of(crew)
         assert found is not None, "the plugin has no adapter for the crew"
         return found
@@ -87,20 +88,20 @@ class AdapterConformance:
 
 
 class ObserverConformance:
-    """A subclass gives the fixture ``observer``."""
+    """Tests of an observer. A subclass defines the fixture ``observer``."""
 
     @pytest.fixture
     def observer(self) -> Observer:
-        """The observer under test."""
+        """Return the observer under test. To be overridden."""
         raise NotImplementedError("give a fixture: observer")
 
     @pytest.fixture
     def claim(self) -> Claim:
-        """A claim, as a worker has it."""
+        """Return a claim as a worker has it."""
         return _claim()
 
     def test_it_hears_of_each_end_of_a_task(self, observer: Observer, claim: Claim) -> None:
-        """What it raised would be logged for each task."""
+        """Nothing is raised, which would be logged for each task."""
         ends = (
             Commit('{"raw": "done"}', (), NOTHING),
             Fail("it raised"),
@@ -133,7 +134,7 @@ class ObserverConformance:
 
 @dataclass(frozen=True)
 class CallExample:
-    """A request that is a call of a model, and its answer: what the ledger is to hold of them."""
+    """A request that is a model call, its response, and what the ledger is to hold of them."""
 
     url: str
     body: bytes
@@ -144,16 +145,16 @@ class CallExample:
 
 
 class CallParserConformance:
-    """A subclass gives the fixtures ``parser`` and ``example``."""
+    """Tests of a call parser. A subclass defines the fixtures ``parser`` and ``example``."""
 
     @pytest.fixture
     def parser(self) -> CallParser:
-        """The parser under test."""
+        """Return the parser under test. To be overridden."""
         raise NotImplementedError("give a fixture: parser")
 
     @pytest.fixture
     def example(self) -> CallExample:
-        """A call that it knows."""
+        """Return a call that the parser knows. To be overridden."""
         raise NotImplementedError("give a fixture: example")
 
     def test_it_knows_its_calls(self, parser: CallParser, example: CallExample) -> None:
@@ -168,7 +169,7 @@ class CallParserConformance:
     def test_a_request_that_it_cannot_read_is_none_of_its_calls(
         self, parser: CallParser, example: CallExample, body: bytes
     ) -> None:
-        """What it raised would come out of the request."""
+        """Nothing is raised, which the request would raise in turn."""
         assert parser.model(example.url, body) is None
 
     def test_it_counts_the_tokens(self, parser: CallParser, example: CallExample) -> None:
@@ -184,16 +185,16 @@ class CallParserConformance:
 
 
 class CommandConformance:
-    """A subclass gives the fixture ``command``, a `click.Command`."""
+    """Tests of a command. A subclass defines the fixture ``command``, a `click.Command`."""
 
     @pytest.fixture
     def command(self) -> Any:
-        """The verb under test."""
+        """Return the command under test. To be overridden."""
         raise NotImplementedError("give a fixture: command")
 
     @pytest.fixture
     def helped(self, command: Any, capsys: pytest.CaptureFixture[str]) -> Iterator[str]:
-        """What its help says."""
+        """Return the output of the command's ``--help``."""
         command.main(["--help"], prog_name="runner verb", standalone_mode=False)
         return iter(capsys.readouterr().out.splitlines())
 
@@ -210,7 +211,7 @@ class CommandConformance:
 
 
 def _claim() -> Claim:
-    """Of a run in memory."""
+    """Return a claim of a run in memory."""
     store, plan = MemoryStore(), Plan("a crew", (PlannedTask("a", (), ()),))
     fields = {"crew": plan.crew, "adapter": "native", "bundle": "", "module": "crew", "attr": "crew"}
     fields |= {"plan": plan.digest, "inputs": "{}", "queue": "jobs", "keep": "60000", "envelope": "its own queue"}

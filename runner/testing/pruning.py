@@ -11,7 +11,7 @@ from runner.testing.writers import Elsewhere, ids_of, over, together, write_line
 
 
 class PruningConformance:
-    """A part of `ProviderConformance`."""
+    """Tests of what a provider prunes and keeps: a part of `ProviderConformance`."""
 
     lapses_within = 60.0
     """Seconds in which it is known that a process is dead that had a run in flight."""
@@ -26,7 +26,7 @@ class PruningConformance:
         raise NotImplementedError
 
     def another(self, location: str) -> str:
-        """A second location, as empty as the first."""
+        """Return a second empty location."""
         return f"{location}-2"
 
     def test_pruning_keeps_the_newest(self, provider: BaseProvider, location: str) -> None:

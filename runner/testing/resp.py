@@ -7,7 +7,7 @@ _BULKS = b"$=!"
 
 
 async def read_command(reader: StreamReader) -> tuple[bytes, list[bytes]]:
-    """One command as it came, and its words. Raises `EOFError` where the stream ends first."""
+    """Read one command. Returns its bytes and its words. Raises `EOFError` where the stream ends first."""
     head = await _line(reader)
     if not head.startswith(b"*"):
         return head, head.split()  # an inline command
@@ -21,7 +21,9 @@ async def read_command(reader: StreamReader) -> tuple[bytes, list[bytes]]:
 
 
 async def read_reply(reader: StreamReader) -> tuple[bytes, bool]:
-    """One reply as it came, and whether it is a push that answers no command. Raises `EOFError` at the end."""
+    """Read one reply. Returns its bytes, and whether it is a push, which answers no command. Raises `EOFError` at the
+    end.
+    """
     raw: list[bytes] = []
     kind = await _value(reader, raw)
     return b"".join(raw), kind == b">"

@@ -10,13 +10,13 @@ PLAN = plan_of("a", "b: a")
 
 
 def create(driver: StoreDriver, *ids: str, batch: str = "b-1", bundle: str = "") -> Sequence[str]:
-    """Create these runs, each with its place as its input."""
+    """Create these runs, each with its position as its input."""
     runs = [NewRun(id, number, f'{{"n": {number}}}') for number, id in enumerate(ids, 1)]
     return driver.batches.create(batch, PLAN, {**driver.fields_of(PLAN), "bundle": bundle}, runs)
 
 
 class BatchConformance:
-    """Law 5, for many."""
+    """Law 5, for batches."""
 
     def test_each_run_of_a_batch_is_a_run(self, driver: StoreDriver) -> None:
         assert create(driver, "r-1", "r-2", "r-3") == ["created"] * 3

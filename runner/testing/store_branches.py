@@ -15,7 +15,7 @@ GROWS = Plan("a flow", (PlannedTask("a"), PlannedTask("b")), grows={"name": "F",
 
 
 class BranchConformance:
-    """Law 6, and what a branch sees."""
+    """Law 6, and what a branch inherits."""
 
     # -- checkpoints: law 6
 

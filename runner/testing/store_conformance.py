@@ -13,11 +13,11 @@ from runner.testing.store_endings import EndingConformance
 
 
 class StoreConformance(ClaimConformance, EndingConformance, ContinuingConformance, BranchConformance, BatchConformance):
-    """A subclass gives the fixture ``driver``: a `StoreDriver` on an empty store."""
+    """Tests of a store. A subclass defines the fixture ``driver``: a `StoreDriver` on an empty store."""
 
     @pytest.fixture
     def driver(self) -> StoreDriver:
-        """The store under test, and a way to drive its messages and its time."""
+        """Return the driver of the store under test. To be overridden."""
         raise NotImplementedError("give a fixture: driver")
 
     # -- events

@@ -16,21 +16,21 @@ GROWS = Plan("a flow", (PlannedTask("a"),), grows={"name": "F", "methods": []})
 
 
 def received(driver: StoreDriver) -> Job:
-    """The oldest message; the others stay where they are."""
+    """Return the oldest message, and leave the others where they are."""
     job = driver.receive()
     assert job is not None
     return job
 
 
 def claimed(driver: StoreDriver, worker: str = "w0") -> tuple[Claim, ClaimedTask]:
-    """Its task."""
+    """Return the claim's task."""
     claim = driver.claim(received(driver), worker)
     assert isinstance(claim, Claim)
     return claim, driver.task(claim)
 
 
 class ContinuingConformance:
-    """Laws 1, 3 and 4, where a claim comes with a commit."""
+    """Laws 1, 3 and 4, where a commit also claims the next task."""
 
     def test_a_process_continues_with_the_first_task_that_its_commit_makes_ready(self, driver: StoreDriver) -> None:
         driver.submit(DIAMOND)
@@ -150,7 +150,7 @@ class ContinuingConformance:
 
     @pytest.mark.parametrize("process", ["", "p1"])
     def test_a_task_is_done_as_the_plan_has_it_by_now(self, driver: StoreDriver, process: str) -> None:
-        """Also one that was in flight, and waits for another under the plan with which its run was resumed."""
+        """Also a task in flight that waits for another one under the plan with which its run was resumed."""
         before = Plan("a crew", (PlannedTask("x"), PlannedTask("a", ("x",), ("x",), 2.5)))
         driver.submit(before)
         driver.commit(driver.take("x")["x"])

@@ -30,7 +30,7 @@ NOTHING_SERVED = Counters()
 
 
 def plan_of(*tasks: str, crew: str = "a crew") -> Plan:
-    """A plan from lines like ``"c: a b"``: c waits for a and b, and has their outputs as its context."""
+    """Build a plan from lines like ``"c: a b"``: c waits for a and b, and has their outputs as its context."""
     found = []
     for line in tasks:
         key, _, after = line.partition(":")
@@ -39,9 +39,10 @@ def plan_of(*tasks: str, crew: str = "a crew") -> Plan:
 
 
 class StoreDriver(ABC):
-    """Creates runs; takes jobs and does them. A task's output tells which outputs it was made from.
+    """A client, worker and supervisor for tests: creates runs, takes jobs and performs them. A task's output tells
+    which outputs it was made from.
 
-    ``envelope`` is what makes the store deliver a run's messages itself.
+    With ``envelope`` the store delivers a run's messages itself.
     """
 
     store: Store
@@ -57,21 +58,21 @@ class StoreDriver(ABC):
 
     @abstractmethod
     def receive(self) -> Job | None:
-        """Take the oldest message; None if there is none."""
+        """Take the oldest message. None if there is none."""
 
     @abstractmethod
     def go_on(self, ms: int) -> None:
-        """Let the store's time pass."""
+        """Advance the store's time."""
 
     @abstractmethod
     def position(self, run_id: str, checkpoint: str | None, outputs: Sequence[str]) -> Position:
-        """A checkpoint, or the newest position of the run's current branch."""
+        """Return a checkpoint, or the newest position of the run's current branch."""
 
     @abstractmethod
     def leave(
         self, where: Position, name: str, *, rerun: frozenset[str], kept: frozenset[str], edits: Mapping[str, str]
     ) -> str:
-        """A new branch there. Returns "forked", or why not."""
+        """Create a branch there. Returns "forked", or the reason why not."""
 
     # -- a client
 
@@ -81,7 +82,7 @@ class StoreDriver(ABC):
         return run_id
 
     def fields_of(self, plan: Plan) -> dict[str, str]:
-        """What a run of this plan is created with."""
+        """Return the fields with which a run of this plan is created."""
         return {
             **{"crew": plan.crew, "adapter": "native", "bundle": "", "module": "crew", "attr": "crew"},
             **{"plan": plan.digest, "inputs": "{}", "queue": QUEUE, "keep": str(KEEP), "envelope": self.envelope},
@@ -94,7 +95,7 @@ class StoreDriver(ABC):
         return self.runs.resume(self.runs.get(run_id), branch, **how)
 
     def fork(self, run_id: str, name: str, edits: Mapping[str, str], checkpoint: str | None = None) -> str:
-        """A branch with other outputs in the place of some: what used those is done again."""
+        """Create a branch on which some outputs are edited; tasks that used those run again."""
         where = self.position(run_id, checkpoint, list(edits))
         again = branching.invalidated(where.plan, where.used, frozenset(edits), frozenset())
         rerun = frozenset(where.plan.by_key.keys() - where.done.keys() | again)
@@ -103,30 +104,30 @@ class StoreDriver(ABC):
         return self.leave(where, name, rerun=rerun, kept=kept, edits=texts)
 
     def texts(self, run_id: str, branch: str = "main") -> dict[str, str]:
-        """What is committed."""
+        """Return the committed outputs, by task."""
         return {key: output.raw for key, output in self.runs.committed(run_id, branch).items()}
 
     def states(self, run_id: str, branch: str = "main") -> dict[str, str]:
-        """The tasks in flight, and how they stand."""
+        """Return the tasks in flight and their states."""
         return {task.task: task.state for task in self.runs.in_flight(run_id, branch)}
 
     def event_log(self, run_id: str) -> list[tuple[str, str, int, int]]:
-        """The events: type, task, and the sequences of parent and start."""
+        """Return the events: type, task, and the sequence numbers of parent and start."""
         return [(e.type, e.fields.get("task", ""), e.parent, e.started) for e in self.runs.events(run_id)]
 
     # -- a worker
 
     def jobs(self) -> Iterator[Job]:
-        """Take the messages, oldest first, until none is left."""
+        """Take all messages, oldest first."""
         while (job := self._unclaimed.pop(0) if self._unclaimed else self.receive()) is not None:
             yield job
 
     def claim(self, job: Job, worker: str = "w0", process: str = "p0") -> Claim | Refusal:
-        """Ask for a task."""
+        """Ask for the claim of a task."""
         return self.store.claim(job, worker=worker, process=process, unfit=())
 
     def take(self, *tasks: str, process: str = "p0") -> dict[str, Claim]:
-        """Claim these tasks, or all that are queued. Messages of others stay as they are."""
+        """Claim these tasks, or all that are queued. Messages of other tasks remain."""
         jobs = list(self.jobs())
         found = {job.task: self.claim(job, process=process) for job in jobs if job.task in tasks or not tasks}
         self._unclaimed = [job for job in jobs if job.task not in found]
@@ -134,7 +135,7 @@ class StoreDriver(ABC):
         return {key: one for key, one in found.items() if isinstance(one, Claim)}
 
     def task(self, claim: Claim) -> ClaimedTask:
-        """What the claim allows."""
+        """Return the task that the claim is for."""
         return self.store.task(claim, None, None)
 
     def commit(
@@ -145,9 +146,10 @@ class StoreDriver(ABC):
         process: str = "",
         queue: str = "",
     ) -> str:
-        """Do the task; a ``process`` continues with what that makes ready, or else with what waits in the ``queue``.
+        """Perform the task. A ``process`` continues with a task that this makes ready, or else with one that waits in
+        the ``queue``.
 
-        Returns its branch's status after it.
+        Returns the branch's status after it.
         """
         job = claim.job
         text = f"{job.task}({', '.join(claim.context[key]['raw'] for key in sorted(claim.context))})"
@@ -159,12 +161,12 @@ class StoreDriver(ABC):
     def expand(
         self, claim: Claim, expansion: Expansion, version: str, task: ClaimedTask | None = None, process: str = ""
     ) -> bool:
-        """Do a task of a plan that grows; a ``process`` continues with what that makes ready."""
+        """Perform a task of a plan that grows. A ``process`` continues with a task that this makes ready."""
         writes = task or self.task(claim)
         return writes.expand(expansion, version, replayed=NOTHING_SERVED, used=NOTHING, process=process)
 
     def work(self) -> None:
-        """Do what is queued, and what that unlocks."""
+        """Perform the tasks that are queued, and those that they unlock."""
         for job in self.jobs():
             claim = self.claim(job)
             if isinstance(claim, Claim):
@@ -172,7 +174,7 @@ class StoreDriver(ABC):
 
 
 def seen(driver: StoreDriver) -> Any:
-    """All of a run that is not only told: how it stands, what is committed and in flight, its account, checkpoints."""
+    """Return everything that is stored of a run: status, outputs, tasks in flight, ledger, checkpoints."""
     return (
         driver.runs.get("r-1"),
         driver.runs.branch("r-1", "main"),

@@ -250,7 +250,7 @@ class EndingConformance:
 
     @pytest.mark.parametrize("process", ["", "p1"])
     def test_what_was_set_aside_and_is_begun_again_is_waited_for(self, driver: StoreDriver, process: str) -> None:
-        """It asks its question again: the one before takes no answer any more."""
+        """The question is asked again: the one before takes no answer any more."""
         driver.submit(plan_of("a", "b", "other"))
         claims = driver.take("a", "b", "other")
         driver.task(claims["a"]).ask("q#1", "{}", replayed=NONE)
@@ -290,7 +290,7 @@ class EndingConformance:
 
 
 def resumed(driver: StoreDriver, *tasks: str) -> str:
-    """Resume with a plan of these, or as it is. Returns the run's status after it."""
+    """Resume with this plan, or with the run's own. Returns the run's status after it."""
     plan = plan_of(*tasks) if tasks else None
     how: dict[str, Any] = {"plan": plan, "fields": {"plan": plan.digest}} if plan is not None else {}
     assert driver.resume("r-1", **how) == "resumed"

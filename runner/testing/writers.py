@@ -24,7 +24,7 @@ def write_line(
 ) -> list[str]:
     """Write checkpoints, each the parent of the next. Returns the ids.
 
-    With ``keep`` as a run in flight does: it stands on the newest, and prunes after each. `over` ends that.
+    With ``keep``, as a run in flight does: each write pins the newest one, and prunes. `over` releases them.
     """
     ids = []
     for i in range(count):
@@ -41,14 +41,14 @@ def write_line(
 
 
 def over(provider: BaseProvider, location: str, *heads: str) -> None:
-    """The runs that stand on these checkpoints are over; none named: all of this process."""
+    """Release the checkpoints that these runs pin; without arguments, all of this process."""
     for info in provider.checkpoints(location):
         if not heads or info.id in heads:
             provider.release(info.location)
 
 
 def write_and_stay(provider: BaseProvider, location: str, *, signal: str, **line: Any) -> list[str]:
-    """`write_line`, of a running run: it says so by a checkpoint at ``signal``, and does not end."""
+    """`write_line` for a running run. It reports by a checkpoint at ``signal``, and does not end."""
     ids = write_line(provider, location, **line)
     provider.checkpoint("{}", signal)
     sys.stdin.readline()
@@ -56,7 +56,7 @@ def write_and_stay(provider: BaseProvider, location: str, *, signal: str, **line
 
 
 def write_and_not_hold(provider: BaseProvider, location: str, *, signal: str) -> list[str]:
-    """The first checkpoint of a run that comes no further than that: it says so at ``signal``, and does not end."""
+    """Write the first checkpoint of a run that gets no further. It reports at ``signal``, and does not end."""
     with inflight.marking_ahead():
         ids = write_line(provider, location, count=1)
         provider.checkpoint("{}", signal)
@@ -65,7 +65,7 @@ def write_and_not_hold(provider: BaseProvider, location: str, *, signal: str) ->
 
 
 def ids_of(infos: list[CheckpointInfo]) -> list[str]:
-    """Their ids."""
+    """Return the ids of these checkpoints."""
     return [info.id for info in infos]
 
 
@@ -81,7 +81,7 @@ print(json.dumps(getattr(writers, asked.pop("function"))(provider, **asked)))
 
 
 class Elsewhere:
-    """A process that has the provider and waits to be told to begin."""
+    """Another process with the provider, which waits to be released."""
 
     def __init__(self, make: str, function: str, **asked: Any) -> None:
         self._process = subprocess.Popen(
@@ -101,13 +101,13 @@ class Elsewhere:
         self._process.stdin.flush()
 
     def end(self) -> Any:
-        """What its function returned."""
+        """Wait for its function, and return the result."""
         said, _ = self._process.communicate()
         assert self._process.returncode == 0, said
         return json.loads(said)
 
     def kill(self) -> None:
-        """End it, whatever it does."""
+        """Kill it."""
         if self._process.poll() is None:
             self._process.kill()
             self._process.communicate()
@@ -115,7 +115,7 @@ class Elsewhere:
 
 @contextlib.contextmanager
 def together(*processes: Elsewhere) -> Iterator[None]:
-    """Begin all at once; none outlives the block."""
+    """Release all at once; none of them outlives the block."""
     try:
         for process in processes:
             process.begin()
@@ -126,6 +126,6 @@ def together(*processes: Elsewhere) -> Iterator[None]:
 
 
 def read(provider: BaseProvider, location: str) -> list[Any]:
-    """What stands there, read: the newest one's location, and every id with its data."""
+    """Read the store: the newest checkpoint's location, and the data of every id."""
     found = [[info.id, provider.from_checkpoint(info.location)] for info in provider.checkpoints(location)]
     return [provider.latest(location).location, found]

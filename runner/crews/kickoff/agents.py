@@ -50,7 +50,7 @@ _KEY = "kickoff"  # an agent's conversation stands where a crew has its tasks'
 
 @dataclass(frozen=True)
 class AgentRequest:
-    """What an agent is asked."""
+    """An agent, the messages it is asked and the model of its answer."""
 
     agent: Agent
     messages: list[dict[str, Any]]
@@ -63,7 +63,7 @@ def prepare_asking(
     response_format: type[BaseModel] | None,
     input_files: Mapping[str, Any] | None,
 ) -> AgentRequest:
-    """What to ask, checked."""
+    """Convert what the agent is asked to messages. Raises `BadInput` for ``input_files``."""
     if input_files:
         raise BadInput("input_files are not supported yet: put their relevant content in the message")
     return AgentRequest(agent, conversation.as_messages(messages), response_format)
@@ -77,20 +77,20 @@ def ask(asking: AgentRequest) -> LiteAgentOutput:
 
 
 class AgentAdapter(Adapter):
-    """Has an agent answer: a plan with one task."""
+    """Plans the kickoff of an agent as one task, and performs it."""
 
     name = "agent"
 
     def accepts(self, thing: object) -> bool:
-        """Kickoffs of agents only."""
+        """Whether this is an `AgentTask`."""
         return isinstance(thing, AgentTask)
 
     def plan(self, crew: "AgentTask", name: str) -> Plan:
-        """The one task, which may take as long as the agent may."""
+        """Return a plan of one task, with the agent's ``max_execution_time`` as its timeout."""
         return Plan(name, (PlannedTask(_KEY, timeout=crew.agent.max_execution_time),))
 
     def perform(self, crew: "AgentTask", work: Work) -> str:
-        """Have it answer, from where its conversation stands."""
+        """Have the agent answer, from where its conversation stands. Returns the answer as it is stored."""
         return outputs.dump(crew.answer(work.conversation, work.journal), None)
 
 
@@ -98,7 +98,7 @@ AGENT = AgentAdapter()
 
 
 class AgentTask(LocalTasks):
-    """One kickoff of an agent. ``progress`` is how far it is; ``usage`` is what its calls of models used here."""
+    """One kickoff of an agent. ``progress`` is what a checkpoint holds of it; ``usage`` counts the tokens used here."""
 
     adapter = AGENT.name
 
@@ -125,7 +125,7 @@ class AgentTask(LocalTasks):
         }
 
     def complete(self) -> LiteAgentOutput:
-        """Run to the answer."""
+        """Return the answer: a restored one, or a new one."""
         if _KEY in self.progress.outputs:  # it was answered, and nothing else is asked
             return self._as_output(self.progress.outputs[_KEY].raw)
         self._begin()
@@ -139,11 +139,11 @@ class AgentTask(LocalTasks):
         return self._answer
 
     def steps(self, key: str) -> Steps:
-        """Where the steps of the conversation go."""
+        """Return the store for the steps of the conversation."""
         return Steps(self.progress.task(key).steps, self.nest, key)
 
     def answer(self, said: Conversation, journal: Journal) -> str:
-        """The answer that passes the agent's guardrail. Raises `GuardrailFailed`."""
+        """Return the answer that passes the agent's guardrail. Raises `GuardrailFailed`."""
         agent = self.agent
         if not said.messages:
             said.say(*self._opening(journal))
@@ -166,7 +166,7 @@ class AgentTask(LocalTasks):
         return until_passed(partial(loop.work, state), check, agent.guardrail_max_retries, object_to, whose)
 
     def keep(self, raw: str, said: Conversation) -> None:
-        """The answer and its event are in the state at one moment, or not at all."""
+        """Store the answer and emit its event under the state's lock, so that a checkpoint has both or neither."""
         agent = self.agent
         self._answer = answer = self._as_output(raw, said.messages, self.usage)
         with self.lock:
@@ -176,7 +176,7 @@ class AgentTask(LocalTasks):
             )
 
     def origin(self) -> str:
-        """What the keys of its tools begin with: the same when it is taken up again, inside of a task or not."""
+        """Return the prefix of its tools' keys: the same on resuming, inside of a task or not."""
         outer = origin()
         return f"{outer}/{self.nest.name}" if outer and self.nest is not None else str(self.progress.kickoff_event_id)
 
@@ -191,7 +191,7 @@ class AgentTask(LocalTasks):
         event_bus.emit(agent, event)
 
     def _opening(self, journal: Journal) -> list[dict[str, Any]]:
-        """What the conversation begins with."""
+        """Return the first messages of the conversation."""
         model, messages = self._asking.response_format, [dict(one) for one in self._asking.messages]
         if model is not None:
             messages[-1]["content"] = f"{messages[-1]['content']}\n\n{structured_output.wanted(model)}"
@@ -211,7 +211,7 @@ class AgentTask(LocalTasks):
 
 
 class AgentAttempt(LocalAttempt):
-    """The attempt at an agent's answer, in the thread of who asked."""
+    """The attempt at an agent's answer, in the caller's thread."""
 
     enclosed = True
 
@@ -222,25 +222,25 @@ class AgentAttempt(LocalAttempt):
         self._tasks = tasks
 
     def run(self, do: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call it in the caller's context, where keys are afterwards what they were."""
+        """Call ``do`` in the caller's context, with this attempt's prefix of keys."""
         with originating(self.origin):
             return do(*args, **kwargs)
 
     def load(self, journal: Journal) -> Loaded:
-        """The agent. Handlers receive its calls, and a conversation resumes where it was."""
+        """Return the agent and its plan. Handlers receive its calls; a restored conversation continues."""
         journal.watched, journal.replay_from_start = True, False
         return Loaded(self._tasks, AGENT, AGENT.plan(self._tasks, self.claim.crew))
 
     def outputs(self, keys: Sequence[str]) -> Mapping[str, TaskOutput]:
-        """Nothing: an agent without a crew is told all it needs."""
+        """Raise `KeyError`: an agent without a crew has no earlier outputs."""
         raise KeyError(keys)
 
     def pacer(self) -> Pacer:
-        """Counts its calls of models."""
+        """Return the rate limit of the agent's model calls."""
         return self._tasks.agent.pace
 
     def record(self, decision: Decision, replayed: Counters) -> None:
-        """Its answer is in the state."""
+        """Store the answer in the state."""
         self._steps.end(replayed)
         if isinstance(decision, Commit):
             self._tasks.keep(outputs.from_record(json.loads(decision.output)).raw, self.conversation)

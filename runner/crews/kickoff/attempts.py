@@ -35,7 +35,7 @@ from runner.snapshots.progress import Progress, TaskProgress
 
 
 class KeptConversation(Conversation):
-    """A conversation in the state."""
+    """A conversation whose messages are part of the kickoff's state."""
 
     def __init__(self, progress: TaskProgress, lock: contextlib.AbstractContextManager[Any]) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class KeptConversation(Conversation):
         self._lock = lock
 
     def say(self, *messages: dict[str, Any]) -> None:
-        """Add messages; a checkpoint has all of them or none."""
+        """Add messages, under the lock: a checkpoint has all of them or none."""
         with self._lock:
             super().say(*messages)
 
@@ -51,7 +51,7 @@ class KeptConversation(Conversation):
 class CrewTasks(LocalTasks):
     """The tasks of one kickoff of a crew.
 
-    ``origin`` is what idempotency keys begin with; ``usage`` is what was spent.
+    ``origin`` is what the keys of its tools begin with; ``usage`` counts the tokens.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class CrewTasks(LocalTasks):
         self.chunks = Chunks(nest)
 
     def ready(self) -> list[Job]:
-        """What may run at first. Of a restored crew, what is done again may lie before what stands."""
+        """Return the tasks that may run first. In a restored crew, tasks to re-run may precede finished ones."""
         plan = self.loaded.plan
         if self.done:
             self.rerun_mask = branching.pack(plan, plan.by_key.keys() - self.done.keys())
@@ -79,12 +79,12 @@ class CrewTasks(LocalTasks):
         return self.take()
 
     def steps(self, key: str) -> Steps:
-        """Where the steps of a task go."""
+        """Return the store for the steps of this task."""
         return Steps(self.progress.task(key).steps, self.nest, key, self.usage)
 
 
 class CrewAttempt(LocalAttempt):
-    """An attempt at a task of a kickoff: with the crew as it is here, in the folder that the process is in."""
+    """An attempt at a task of a kickoff, with the caller's crew and in the working directory of the process."""
 
     def __init__(self, tasks: CrewTasks, claim: Claim) -> None:
         key = claim.job.task
@@ -95,27 +95,27 @@ class CrewAttempt(LocalAttempt):
         self.watch = partial(ToolObserver, self._task)
 
     def load(self, journal: Journal) -> Loaded:
-        """The crew. Handlers receive its calls, and a conversation resumes where it was."""
+        """Return the crew and its plan. Handlers receive its calls; a restored conversation continues."""
         journal.watched, journal.replay_from_start = True, not self.conversation.messages
         if task_files.current.get() is None:
             task_files.current.set(TaskFiles(partial(root_of, getattr(self._task, "run", None)), Path.cwd))
         return self._tasks.loaded
 
     def outputs(self, keys: Sequence[str]) -> Mapping[str, TaskOutput]:
-        """Those of these tasks."""
+        """Return the outputs of these tasks."""
         return {key: self._tasks.done[key] for key in keys}
 
     def pacer(self) -> Pacer:
-        """Counts the crew's calls of models."""
+        """Return the rate limit of the crew's model calls."""
         return self._tasks.crew.pace
 
     def note(self, kind: str, text: str) -> None:  # noqa: ARG002 - there is no record
-        """That it was skipped is kept; other lines are not."""
+        """Remember that the task was skipped. Other lines are not kept here."""
         if kind == "task_skipped":
             self._tasks.progress.skipped.add(self._key)
 
     def record(self, decision: Decision, replayed: Counters) -> None:
-        """Its events and its output are in the state at one moment, or not at all."""
+        """Store the output and emit its event under the state's lock, so that a checkpoint has both or neither."""
         tasks, key, task = self._tasks, self._key, self._task
         self._steps.end(replayed)
         if not isinstance(decision, Commit):
@@ -132,14 +132,14 @@ class CrewAttempt(LocalAttempt):
             tasks.unlock(decision.unlocks)
 
     def ended(self, decision: Decision) -> None:
-        """Tell that it failed, if no other attempt follows."""
+        """Report that the task failed, if no other attempt follows."""
         if isinstance(decision, Stopped) and not isinstance(decision, Retry) and decision.error is not None:
             reason = describe(decision.error, *self._tasks.crew.staff)
             event_bus.emit(self._task, TaskFailedEvent(task=self._task, task_name=self._key, error=reason))
 
 
 def as_output(crew: Crew, key: str, record: Mapping[str, Any]) -> TaskOutput:
-    """A task's output from its record, with what the code at hand adds: the model, the agent's role, its texts."""
+    """Build a task's output from its record, and from its code: the model, the agent's role, the texts."""
     task = crew.by_key[key]
     doer = crew.doer(task)
     role = doer.role if doer else ""

@@ -18,7 +18,7 @@ _UNDER = "~"
 
 
 class Chunks:
-    """Those of one kickoff, by the keys of its tasks; none are kept where there is no ``journal``, or no stream."""
+    """The streamed chunks of one kickoff, by task. None are kept without a ``journal``, or if nothing streams."""
 
     def __init__(self, journal: ChildJournal | None) -> None:
         self._journal = journal
@@ -26,7 +26,7 @@ class Chunks:
 
     @contextlib.contextmanager
     def of(self, key: str) -> Iterator[None]:
-        """What comes in this context is of that task."""
+        """Collect the chunks that are emitted in this context, as those of the task with this key."""
         if self._journal is None or not sinks():
             yield
             return
@@ -35,13 +35,13 @@ class Chunks:
             yield
 
     def record(self, key: str) -> None:
-        """The task is about to be recorded as done: keep its chunks."""
+        """Record the task's chunks, just before its output."""
         if self._journal is not None and (came := self._came.pop(key, None)):
             text = json.dumps(came, ensure_ascii=False, separators=(",", ":"))
             self._journal.record(f"{_UNDER}{key}", text, entry=None)
 
     def republish(self, crew: Crew, done: Mapping[str, Any]) -> None:
-        """Give those who read the stream here the chunks of the tasks that were done before."""
+        """Stream the recorded chunks of the tasks that were finished before."""
         if self._journal is None or not sinks():
             return
         recorded = self._journal.recorded(_UNDER)
@@ -52,7 +52,7 @@ class Chunks:
 
 
 def _add(event: BaseEvent, came: list[Any]) -> None:
-    """Its text and its agent; of the use of a tool also which, and whether it begins: the rest adds up."""
+    """Add a chunk's text and agent; of a tool use also its id, name, index, and whether its arguments begin here."""
     if isinstance(event, LLMStreamChunkEvent):
         use = event.tool_call
         more = () if use is None else (use.id, use.function.name, use.index, use.function.arguments == event.chunk)

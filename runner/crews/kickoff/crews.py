@@ -50,9 +50,9 @@ def kickoff(
     input_files: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> CrewOutput:
-    """Run a crew here. Raises what its first failing task raised, once nothing else is in flight.
+    """Run a crew in this process. If a task fails, its error is raised once no other task is in flight.
 
-    With ``progress`` the tasks that have an output in it are not done again.
+    Tasks that have an output in ``progress`` are not run again.
     """
     crew.adopt()
     given = jsonable(inputs or {})
@@ -67,10 +67,10 @@ def prepare_kickoff(
     state: RuntimeState | None,
     progress: Progress | None = None,
 ) -> "CrewRun":
-    """Everything before the first task: the plan, the inputs, and the event that it begins.
+    """Do everything before the first task: the plan, the inputs, and the event that the kickoff starts.
 
     A restored crew has its inputs, as they may have been edited (``crew.checkpoint_inputs``), with new ones merged over
-    them; what ``before_kickoff_callbacks`` did is in them.
+    them, and with the changes that ``before_kickoff_callbacks`` made.
     """
     if input_files:
         raise BadInput("input_files are not supported yet: give their paths as inputs, and read them in a task")
@@ -100,7 +100,7 @@ class CrewRun(CrewTasks):
         self._state = state
 
     def begin(self, *, restored: bool) -> None:
-        """Take what is done from the checkpoint, and report that it starts, or resumes."""
+        """Restore the finished tasks, and emit that the kickoff starts unless its scope is open from before."""
         crew, progress = self.crew, self.progress
         with self.lock:
             if restored:
@@ -129,7 +129,7 @@ class CrewRun(CrewTasks):
         self.chunks.republish(crew, self.done)
 
     def _origin(self) -> str:
-        """What the keys of its tools begin with: the same when it is taken up again, another one on another branch."""
+        """Return the prefix of its tools' keys: the same on resuming, another one on another branch."""
         outer = origin()
         if outer and self.nest is not None:
             return f"{outer}/{self.nest.name}"
@@ -137,7 +137,7 @@ class CrewRun(CrewTasks):
         return f"{self.progress.kickoff_event_id}" + (f":{branch}" if branch != "main" else "")
 
     def complete(self) -> CrewOutput:
-        """Do what is left, and tell how it ended."""
+        """Run what is left, and emit how the kickoff ended. Returns the crew's output."""
         crew = self.crew
         try:
             self._do_tasks()
@@ -169,7 +169,7 @@ class CrewRun(CrewTasks):
                 raise
 
     def _one(self, job: Job) -> list[Job]:
-        """Do one task, and give those that may run now."""
+        """Run one task, and return those that are ready now."""
         task = self.crew.by_key[job.task]
         with inside(task), self.chunks.of(job.task):
             with self.lock:
@@ -192,10 +192,10 @@ class CrewRun(CrewTasks):
 
 
 def still_valid(crew: Crew, plan: Plan, progress: Progress, inputs: Mapping[str, Any] | None) -> dict[str, TaskOutput]:
-    """The outputs of a restored crew that need not be made again.
+    """Return the outputs of a restored crew that remain valid.
 
-    They are what its tasks say: a person may have changed or removed some since the checkpoint was read. What used one
-    of those is done again, and what used that; so is what used an input that a fork changes. ``inputs`` are a fork's.
+    A person may have edited or removed outputs since the checkpoint was read: tasks that used those run again, and the
+    tasks after them; so do tasks that used an input that a fork changes. ``inputs`` are those of a fork.
     """
     stored = {
         key: as_edited(key, progress.outputs.get(key), task.output)
@@ -215,7 +215,9 @@ def still_valid(crew: Crew, plan: Plan, progress: Progress, inputs: Mapping[str,
 
 
 def as_edited(key: str, before: TaskOutput | None, now: TaskOutput) -> TaskOutput:
-    """An output of which a person changed text, JSON or model alone; the others follow. Raises `BadInput`."""
+    """Return an output of which a person edited the text, the JSON or the model; the others are derived. Raises
+    `BadInput`.
+    """
     if before is not None and before.json_dict is not None and now.pydantic is not None and same(before, now):
         with contextlib.suppress(BadInput):
             if outputs.fitted(key, type(now.pydantic), before.json_dict) == now.pydantic:
@@ -230,7 +232,7 @@ def as_edited(key: str, before: TaskOutput | None, now: TaskOutput) -> TaskOutpu
 
 
 def same(one: TaskOutput | None, other: TaskOutput) -> bool:
-    """Whether two outputs say the same."""
+    """Whether two outputs have the same text and JSON."""
     return one is not None and (one.raw, one.json_dict) == (other.raw, other.json_dict)
 
 

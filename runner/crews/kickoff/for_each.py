@@ -12,7 +12,7 @@ from runner.snapshots.progress import Progress
 
 
 def copied(crew: Crew) -> Crew:
-    """The same crew with tasks and agents of its own, so that two can be kicked off side by side."""
+    """Copy a crew with its tasks and agents, so that the copies can be kicked off concurrently."""
     agents = {
         id(agent): agent.model_copy(update={"id": uuid4()}) for agent in [*crew.everyone, crew.manager_agent] if agent
     }
@@ -29,13 +29,13 @@ def copied(crew: Crew) -> Crew:
 
 
 def kickoff_for_each(crew: Crew, inputs: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """One kickoff after the other, or the stream of each. Raises what the first raises that fails."""
+    """Kick off a copy of the crew for each of the inputs, in turn. Returns the outputs, or the streams."""
     outputs = [copied(crew).kickoff(dict(one)) for one in inputs]
     return outputs if crew.stream else _summed(crew, outputs)
 
 
 async def kickoff_for_each_async(crew: Crew, inputs: Sequence[Mapping[str, Any]]) -> list[CrewOutput]:
-    """All side by side. Raises what the first raises that fails, when the others are over."""
+    """Kick off all copies concurrently. If some fail, the first error is raised after all have ended."""
     kickoffs = [copied(crew).kickoff_async(dict(one)) for one in inputs]
     ends = await asyncio.gather(*kickoffs, return_exceptions=True)
     outputs = []
@@ -47,7 +47,9 @@ async def kickoff_for_each_async(crew: Crew, inputs: Sequence[Mapping[str, Any]]
 
 
 def replay(crew: Crew, task: str | UUID, inputs: Mapping[str, Any] | None) -> CrewOutput:
-    """Do a task of the last kickoff again, and those after it. Raises `ValueError` without what the task needs."""
+    """Run a task of the last kickoff again, and the tasks after it. Raises `ValueError` if an earlier output is
+    missing.
+    """
     task = str(task)
     keys = [str(one.id) for one in crew.all_tasks]
     names = crew.task_keys
