@@ -87,9 +87,9 @@ def why_not(wanted: Environment) -> str:
     Extras count, except in a ``pyproject.toml``: templates name some that most projects do not import.
     """
     if not suits(wanted):
-        return f"Python {wanted.python} is asked for, and this is {_OWN}"
+        return f"it needs Python {wanted.python}, and this is {_OWN}"
     if any(_LOCAL.search(line) or "://" in line for line in wanted.lines):
-        return "packages that are not from an index are asked for"
+        return "it needs packages that come from no index"
     for line in wanted.lines:
         if why := _missing(line, extras=wanted.file != PROJECT):
             return why
@@ -150,11 +150,11 @@ def _lines(text: str) -> list[str]:
 def _missing(line: str, *, extras: bool) -> str:
     """Return why a required package of this line is missing; "" if it is not, or if the line requires nothing."""
     if line.startswith("-"):
-        return "" if _INCLUDED.match(line) or line.startswith(("-i", "--")) else f"{line!r} is asked for"
+        return "" if _INCLUDED.match(line) or line.startswith(("-i", "--")) else f"it has the line {line!r}"
     try:
         wanted = Requirement(re.sub(r"\s--hash.*", "", line))
     except InvalidRequirement:
-        return f"{line!r} is asked for"
+        return f"it has the line {line!r}"
     return _absent(wanted, extras=extras)
 
 
@@ -164,9 +164,9 @@ def _absent(wanted: Requirement, *, extras: bool) -> str:
     try:
         found = metadata.distribution(wanted.name)
     except metadata.PackageNotFoundError:
-        return f"{wanted.name} is asked for, and not installed"
+        return f"it needs {wanted.name}, which is not installed"
     if not wanted.specifier.contains(found.version, prereleases=True):
-        return f"{wanted.name}{wanted.specifier} is asked for, and {found.version} is installed"
+        return f"it needs {wanted.name}{wanted.specifier}, and {found.version} is installed"
     for needed in map(Requirement, (found.requires or ()) if extras else ()):
         of_extra = needed.marker is not None and not needed.marker.evaluate({"extra": ""})
         if of_extra and any(needed.marker.evaluate({"extra": one}) for one in wanted.extras):  # type: ignore[union-attr]  # `of_extra` says that there is one

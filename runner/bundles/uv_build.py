@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -135,7 +136,7 @@ def _uv(wanted: Environment, lock: int, *words: str) -> None:
         said = redact(" ".join(lines[-LAST:])) or f"it ended with {done.returncode}"
         if wanted.python and _NO_PYTHON.search(said):
             raise EnvironmentFailed(
-                f"Python {wanted.python} is asked for, and is not on this machine, nor can uv get it: install it "
-                f"there, or change {VERSION} or requires-python (uv said: {said})"
+                f"{wanted.named} needs Python {wanted.python}, which {socket.gethostname()} does not have and uv "
+                f"cannot get: install it there, or change {VERSION} or requires-python (uv said: {said})"
             )
         raise EnvironmentFailed(f"the environment of {wanted.named} could not be built: uv {words[0]}: {said}")

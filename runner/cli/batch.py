@@ -20,7 +20,7 @@ from runner.client import Prepared
 from runner.client.batch import Batch, Numbered, batch_id_for
 from runner.core.errors import BadInput, Exit
 from runner.core.inputs import stored
-from runner.core.plain_text import json_text
+from runner.core.plain_text import json_text, of_class
 
 LINE_EVERY = 10.0  #: seconds between two lines of progress where there is no terminal
 _WORST = (("failed", Exit.FAILED), ("cancelled", Exit.CANCELLED), ("waiting", Exit.WAITING))
@@ -55,7 +55,7 @@ def lines(source: IO[bytes], name: str, common: Mapping[str, Any]) -> Iterator[N
             raise BadInput(f"{where} is not UTF-8 text") from None
         found = json_of(text, where)
         if not isinstance(found, dict):
-            raise BadInput(f"{where} must hold a JSON object, not a {type(found).__name__}")
+            raise BadInput(f"{where} must hold a JSON object, not {of_class(found)}")
         yield number, {**common, **found}
 
 

@@ -4,7 +4,7 @@ import dataclasses
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import Any
 
 import click
@@ -18,6 +18,7 @@ from runner.client.checkpoints import locate
 from runner.client.checkpoints.model import Branch, Checkpoint, Details, branch_called, everything, find, newest
 from runner.core.diff import compare
 from runner.core.errors import NotFound, UsageError
+from runner.providers.records import CheckpointRecord
 
 LINE = 60  #: characters of an output in a table
 
@@ -86,14 +87,14 @@ def list_(where: str | None, branch: str | None, as_json: bool) -> int:
     if locate.is_run(where):
         return _list_run(where, branch, as_json)
     with locate.opened(where) as source:
-        branches = [branch_called(source, branch)] if branch else source.branches()
-    found = everything(branches)
+        kept = {one.id for one in everything(source.branches())}
+        found = everything([branch_called(source, branch)] if branch else source.branches())
     if as_json:
         print_json([_plain(one) for one in found])
         return 0
     _table(
         ("checkpoint", "branch", "written", "size", "parent"),
-        ((_id(one), Text(one.branch), _moment(one), _size(one), Text(one.parent)) for one in found),
+        ((_id(one), Text(one.branch), _moment(one), _size(one), _parent(one, kept)) for one in found),
         f"no checkpoints: nothing in {where} is one" if locate.holds_something(where) else "no checkpoints",
     )
     return 0
@@ -102,13 +103,14 @@ def list_(where: str | None, branch: str | None, as_json: bool) -> int:
 def _list_run(run_id: str, branch: str | None, as_json: bool) -> int:
     with Client() as client:
         found = client.checkpoints(run_id, branch)
+        kept = {one.id for one in (client.checkpoints(run_id) if branch else found)}
     if as_json:
         print_json([dataclasses.asdict(record) for record in found])
         return 0
     _table(
         ("checkpoint", "branch", "seq", "at", "task", "parent"),
         (
-            (Text(one.id), Text(one.branch), Text(str(one.seq)), Text(one.trigger), Text(one.task), Text(one.parent))
+            (Text(one.id), Text(one.branch), Text(str(one.seq)), Text(one.trigger), Text(one.task), _parent(one, kept))
             for one in found
         ),
         "no checkpoints",
@@ -255,6 +257,12 @@ def _table(heads: tuple[str, ...], rows: Iterable[tuple[Text, ...]], nothing: st
 
 def _id(one: Checkpoint) -> Text:
     return Text(one.id) if one.complete else Text.assemble((one.id, "red"), ("  torn", "bold red"))
+
+
+def _parent(one: Checkpoint | CheckpointRecord, kept: Set[str]) -> Text:
+    """The checkpoint that it came after, and whether that is no longer there."""
+    gone = one.parent and one.parent not in kept
+    return Text.assemble(one.parent, ("  pruned", "dim")) if gone else Text(one.parent)
 
 
 def _moment(one: Checkpoint) -> Text:

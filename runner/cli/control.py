@@ -7,6 +7,7 @@ from runner.cli.stdio import only, print_json, print_line, say
 from runner.cli.submit import deliver, detached, follow
 from runner.client import Client
 from runner.client.batch import BATCH_ID
+from runner.client.submission import check_code_choice
 from runner.core.errors import Exit, UsageError
 from runner.core.plain_text import json_text
 
@@ -38,6 +39,7 @@ def resume(
     A resumed branch becomes the run's current branch, unless that one is still running. Of a batch (b-...), all runs
     that failed or were cancelled are resumed.
     """
+    check_code_choice(accept_code_change=accept_code_change, keep_code=keep_code)  # before a server is started
     with only() as write, Client() as client:
         if BATCH_ID.fullmatch(run_id):
             if checkpoint or branch or detach:

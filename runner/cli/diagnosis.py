@@ -4,7 +4,7 @@ import os
 import platform
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -32,6 +32,10 @@ class Finding:
     ok: bool = True
     hint: str = ""
     exit_code: int = int(Exit.FAILED)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return its fields. What is well has no hint, and does not count for the exit code."""
+        return {**asdict(self), **({"hint": "", "exit_code": int(Exit.COMPLETED)} if self.ok else {})}
 
 
 def diagnose() -> list[Finding]:

@@ -38,7 +38,7 @@ def _everything(as_json: bool) -> int:
 
     findings = diagnose()
     if as_json:
-        print_json([finding.__dict__ for finding in findings])
+        print_json([finding.as_json() for finding in findings])
     else:
         for finding in findings:
             mark, style = ("ok", "green") if finding.ok else ("!!", "red")

@@ -55,8 +55,11 @@ def worker_health(which: str) -> Health:
     if away is not None:
         raise away
     if not found:
-        name = f"on {host} whose processes are visible here" if which == SELF else which
-        return Health(f"no worker is registered {name}", ok=False, exit_code=int(Exit.FAILED))
+        lists = "`runner doctor` lists the workers that are"
+        why = (
+            f"no worker on {host} whose processes are visible here is registered" if which == SELF else "not registered"
+        )
+        return Health(f"{which}: {why}: {lists}", ok=False, exit_code=int(Exit.FAILED))
     return all_well[0]
 
 

@@ -10,6 +10,7 @@ import click
 
 from runner.core.errors import BadInput
 from runner.core.inputs import MOST_BYTES, MOST_NESTED, too_large
+from runner.core.plain_text import of_class
 from runner.core.settings import MOST, queue_name
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -136,7 +137,7 @@ def read_inputs(pairs: tuple[str, ...], file: str | None) -> dict[str, Any]:
             raise BadInput(f"--inputs {file} is not UTF-8 text") from None
         found = json_of(text, f"--inputs {file}")
         if not isinstance(found, dict):
-            raise BadInput(f"--inputs {file} must hold a JSON object, not a {type(found).__name__}")
+            raise BadInput(f"--inputs {file} must hold a JSON object, not {of_class(found)}")
         inputs.update(found)
     for pair in pairs:
         name, found_sign, value = pair.partition("=")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from runner.client.handle import Pace, Read, RunHandle, RunResult, result_of
-from runner.client.submission import KEEP, Prepared, prepare, run_fields
+from runner.client.submission import KEEP, Prepared, check_code_choice, prepare, run_fields
 from runner.core.errors import Conflict, NotFound
 from runner.core.inputs import stored
 from runner.core.states import RunStatus
@@ -157,8 +157,13 @@ def submission(
     return begin
 
 
-def resumption(client: "Client", batch: str, **how: Any) -> Callable[[int], Begun | None]:
-    """Return a function that resumes the next few failed or cancelled runs of a batch. Raises `NotFound`."""
+def resumption(
+    client: "Client", batch: str, *, accept_code_change: bool = False, keep_code: bool = False
+) -> Callable[[int], Begun | None]:
+    """Return a function that resumes the next few failed or cancelled runs of a batch. Raises `NotFound`, and
+    `UsageError` if both options are given.
+    """
+    check_code_choice(accept_code_change=accept_code_change, keep_code=keep_code)
     batches = client.store.batches
     if not batches.runs(batch, limit=1):
         raise NotFound(f"there is no batch {batch} (a finished one is only kept for a while)")
@@ -176,7 +181,7 @@ def resumption(client: "Client", batch: str, **how: Any) -> Callable[[int], Begu
         begun = list(islice(source, room))
         for _, run_id, status in begun:
             if status is not RunStatus.running:
-                client.resume(run_id, **how)
+                client.resume(run_id, accept_code_change=accept_code_change, keep_code=keep_code)
         return [(number, run_id, True) for number, run_id, _ in begun] or None
 
     return begin

@@ -18,7 +18,7 @@ from runner.client.batch import AT_ONCE, Batch, Numbered, batch_id_for, by_first
 from runner.client.forking import Edit
 from runner.client.handle import RunHandle, RunResult
 from runner.client.store import Store, named_urls, open_store
-from runner.client.submission import KEEP, Prepared, code_digest, prepare, run_fields, run_id_for
+from runner.client.submission import KEEP, Prepared, check_code_choice, code_digest, prepare, run_fields, run_id_for
 from runner.core import fault_points, settings
 from runner.core.backoff import Backoff
 from runner.core.diff import Diff, compare
@@ -237,8 +237,9 @@ class Client:
             keep_code: if they have changed, use them as they were submitted.
 
         Returns the handle of the branch that resumes. Raises `Conflict` if it is running or awaits input, or if its
-        code has changed and neither option is given.
+        code has changed and neither option is given, and `UsageError` if both are.
         """
+        check_code_choice(accept_code_change=accept_code_change, keep_code=keep_code)
         runs, run_id = self.store.runs, self.id_of(run_id)
         for _ in range(20):
             run = runs.get(run_id)

@@ -127,7 +127,8 @@ def named_servers(partition: int | None = None) -> list[Server]:
         for place, (url, broker) in enumerate(zip(urls, brokers * (len(urls) // len(brokers)), strict=True))
     ]
     if partition is not None and not 1 <= partition <= len(found):
-        raise UsageError(f"--partition {partition}: there are {len(found)} servers")
+        there = "there is only 1 partition" if len(found) == 1 else f"there are only {len(found)} partitions"
+        raise UsageError(f"--partition {partition}: {there} in --redis-url (RUNNER_REDIS_URL), counted from 1")
     return found if partition is None else [found[partition - 1]]
 
 

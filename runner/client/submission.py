@@ -228,6 +228,12 @@ def _elsewhere(wanted: "Environment") -> Path | None:
     return built(wanted, settings.cache_dir()) if uv() and why_not(wanted) else None
 
 
+def check_code_choice(*, accept_code_change: bool, keep_code: bool) -> None:
+    """Raise `UsageError` if a run is to be resumed both with its new code and with its old."""
+    if accept_code_change and keep_code:
+        raise UsageError("--accept-code-change resumes with the new code, --keep-code with the old: give one of them")
+
+
 def code_digest(packed: Bundle) -> str:
     """Return a hash of the code only: data files beside it may change, such as a run's own logs."""
     digest = hashlib.sha256()

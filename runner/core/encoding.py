@@ -28,6 +28,7 @@ from pydantic_core import TzInfo as _FixedOffset
 from pydantic_core import to_jsonable_python
 
 from runner.core.errors import BadInput
+from runner.core.plain_text import with_article
 
 Path = tuple[str | int, ...]
 Entry = list[Any]  #: the path, the kind, and what else there is to know
@@ -318,12 +319,12 @@ def _made(data: Any, kind: str, more: list[Any], find: Find) -> Any:
     if kind == "class":
         of = find(more[0])
         if of is None or not is_class_of_values(of):
-            raise BadInput(f"it holds a {more[0]}, which its task's code no longer names")
+            raise BadInput(f"it holds {with_article(more[0])}, which its task's code no longer names")
         return _instance(of, data, more[1:])
     if kind == "fields":
         of = find(more[0])
         if of is None or not issubclass(of, BaseModel):
-            raise BadInput(f"it holds a {more[0]}, which its task's code no longer names")
+            raise BadInput(f"it holds {with_article(more[0])}, which its task's code no longer names")
         return _of_parts(of, more[1], [part and decode(part[0], part[1], find) for part in more[2:]])
     if kind in ("bytes", "bytearray"):
         found = data.encode() if more[0] == "utf-8" else base64.b64decode(data, validate=True)

@@ -15,6 +15,7 @@ from runner.core.class_names import Names
 from runner.core.encoding import NotSerializable
 from runner.core.errors import BadInput, TaskError
 from runner.core.inputs import MOST_NESTED, nested_too_deep
+from runner.core.plain_text import of_class
 
 _VALUE = "value"  #: where a record says it
 
@@ -331,8 +332,7 @@ def load(stored: Mapping[str, Any]) -> tuple[str, Any]:
 
 def _refuse(value: Any) -> Any:
     raise TypeError(
-        f"a task returned a {type(value).__qualname__}, which is not JSON: "
-        "return text, a dict, a list or a pydantic model"
+        f"a task returned {of_class(value)}, which is not JSON: return text, a dict, a list or a pydantic model"
     )
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 #: All controls but newline and tab, what turns the direction of text around, and halves of characters.
 _OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+#: As spoken: no "user" or "European", but what is spelt letter by letter, as "LLM" or "HTTPError".
+_BEGINS_WITH_A_VOWEL = re.compile(r"_*(?:[AEFHILMNORSX](?=[A-Z0-9])|[AaIi]|[Ee](?!u)|[Oo](?!ne)|[Uu](?!ni|se|[A-Z]))")
 _IN_JSON = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -22,6 +24,16 @@ def bare(text: str) -> str:
 def json_text(data: Any) -> str:
     """Return JSON on one line, with control characters escaped."""
     return _IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(data, ensure_ascii=False))
+
+
+def with_article(name: str) -> str:
+    """Return a name with its article, by how it is spoken: "an Agent", "a User", "an LLM"."""
+    return f"{'an' if _BEGINS_WITH_A_VOWEL.match(name) else 'a'} {name}"
+
+
+def of_class(value: object) -> str:
+    """Return the name of the value's class with its article, for a sentence: "an Agent"."""
+    return with_article(type(value).__qualname__)
 
 
 def why_no_name(name: str, *, most: int | None = None) -> str:

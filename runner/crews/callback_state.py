@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from runner.bundles.isolation import PREFIX
+from runner.core.plain_text import of_class
 
 Callback = Callable[..., Any]
 State = dict[str, dict[str, Any]]
@@ -57,7 +58,7 @@ def left_on(owners: Mapping[str, Any], before: Mapping[str, Mapping[str, Any]]) 
             try:
                 state.setdefault(name, {})[key] = _as_json(value)
             except (PydanticSerializationError, TypeError, ValueError, RecursionError):
-                lost.append(f"{name}.{key} is a {type(value).__qualname__}, which is not JSON: tasks do not see it")
+                lost.append(f"{name}.{key} is {of_class(value)}, which is not JSON: tasks do not see it")
     return {name: found for name, found in state.items() if found}, lost
 
 

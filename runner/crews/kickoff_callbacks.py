@@ -17,6 +17,7 @@ from runner.core import output as outputs
 from runner.core.errors import BadCrew, TaskError
 from runner.core.inputs import BEFORE_KICKOFF, refuse_missing
 from runner.core.output import TaskOutput, UsageMetrics
+from runner.core.plain_text import of_class
 from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.dependencies import EVERYTHING
 from runner.crews import callback_state
@@ -98,13 +99,13 @@ def before(
 def json_inputs(given: Any) -> dict[str, Any] | None:
     """Return the inputs, which must be JSON because tasks run elsewhere. Raises `TaskError` otherwise."""
     if given is not None and not isinstance(given, Mapping):
-        raise TaskError(f"{BEFORE} returned a {type(given).__qualname__}, not the inputs: return them as a dict")
+        raise TaskError(f"{BEFORE} returned {of_class(given)}, not the inputs: return them as a dict")
     for name, value in (given or {}).items():
         try:
             outputs.from_value({str(name): value})
         except TypeError:
             raise TaskError(
-                f"the input {name!r} that {BEFORE} returned is a {type(value).__qualname__}, which is not JSON: "
+                f"the input {name!r} that {BEFORE} returned is {of_class(value)}, which is not JSON: "
                 "tasks run in other processes, so make it text, a number, a list or a dict"
             ) from None
     return None if given is None else dict(given)

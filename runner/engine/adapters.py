@@ -13,6 +13,7 @@ from typing import Any
 from runner.bundles import frameworks, reading
 from runner.bundles.run_dir import Home
 from runner.core.errors import BadCrew
+from runner.core.plain_text import of_class
 from runner.engine.adapter import Adapter, GrowingAdapter
 from runner.engine.plugin import AdapterPlugin
 
@@ -168,7 +169,7 @@ def required(thing: object) -> Adapter:
     if not plugins():
         raise BadCrew("no adapter for any kind of crew is installed: `pip install crew-runner`, or `pip install -e .`")
     if adapter is None:
-        raise BadCrew(f"a {type(thing).__qualname__} is not a crew that can be run")
+        raise BadCrew(f"{of_class(thing)} is not a crew that can be run")
     return adapter
 
 

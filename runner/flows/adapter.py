@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from runner.core import output as outputs
 from runner.core.compatibility import TRIGGER_PAYLOAD
 from runner.core.errors import BadCrew, BadInput, InputRequired, TaskError
+from runner.core.plain_text import of_class
 from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.expansion import Expand, Expansion, Shared
 from runner.crews.crew import CrewOutput
@@ -334,6 +335,6 @@ def _planned(flow: Flow[Any], call: Call) -> PlannedTask:
 
 def _refuse(name: str, value: Any) -> None:
     raise TaskError(
-        f"the field {name!r} of the state is a {type(value).__qualname__}, which is not JSON: "
+        f"the field {name!r} of the state is {of_class(value)}, which is not JSON: "
         "on the fleet, a state holds text, numbers, lists, dicts and pydantic models"
     )

@@ -15,6 +15,7 @@ from typing import Any
 from runner.core.compatibility import TRIGGER_PAYLOAD
 from runner.core.context_value import ContextValue
 from runner.core.errors import BadInput, TaskError
+from runner.core.plain_text import with_article
 from runner.core.waiting import awaited, result_of
 from runner.events import (
     FlowInputReceivedEvent,
@@ -139,8 +140,9 @@ class Execution:
         if self.argument is states.MISSING or not self._takes_argument():
             return []
         if isinstance(self.argument, Lost):
+            what = with_article(self.argument.kind)
             raise TaskError(
-                f"method {self.method.name!r} needs the output of {self.call.by!r}, a {self.argument.kind}, which no "
+                f"method {self.method.name!r} needs the output of {self.call.by!r}, {what}, which no "
                 "checkpoint can hold: return JSON or a pydantic model there"
             )
         return [self.argument]

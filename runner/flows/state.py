@@ -20,6 +20,7 @@ from pydantic_core import to_jsonable_python
 
 from runner.core.errors import BadFlow, BadInput
 from runner.core.field_errors import format_field_errors
+from runner.core.plain_text import of_class
 
 State = dict[str, Any] | BaseModel
 MISSING: Any = object()
@@ -63,7 +64,7 @@ def create(initial: Any, declared: Any) -> State:
         return _identified({name: copied(value) for name, value in wanted.items()})
     if wanted in (None, dict, typing.Any) or typing.get_origin(wanted) is dict or not isinstance(wanted, type):
         if initial is not None and wanted is initial and wanted is not dict:
-            raise BadFlow(f"initial_state must be a dict or a pydantic model, not a {type(initial).__name__}")
+            raise BadFlow(f"initial_state must be a dict or a pydantic model, not {of_class(initial)}")
         return _identified({})
     raise BadFlow(f"the state of a flow must be a dict or a pydantic model, not {wanted.__name__}")
 

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
 from runner.core.output import TaskOutput
+from runner.core.plain_text import of_class, with_article
 from runner.crews.crew import CrewOutput
 from runner.flows.feedback import HumanFeedbackResult
 
@@ -41,7 +42,7 @@ class Lost:
         self.kind = kind
 
     def __repr__(self) -> str:
-        return f"<a {self.kind} that was not JSON and is not in the checkpoint>"
+        return f"<{with_article(self.kind)} that was not JSON and is not in the checkpoint>"
 
 
 def encode(value: Any) -> dict[str, Any]:
@@ -51,7 +52,7 @@ def encode(value: Any) -> dict[str, Any]:
     try:
         data = to_jsonable_python(plain.value if isinstance(plain, Enum) else plain)
     except Exception:  # a serializer may raise anything
-        raise TypeError(f"a {type(value).__qualname__} is not JSON") from None
+        raise TypeError(f"{of_class(value)} is not JSON") from None
     return {"output": data, "kind": kind} if kind else {"output": data}
 
 

@@ -20,6 +20,7 @@ from pydantic import BaseModel
 
 from runner.core import encoding
 from runner.core.encoding import NotSerializable
+from runner.core.plain_text import of_class
 
 Change = list[Any]
 """``[path, kind, ...]``: where from the root, and what of it is another; JSON."""
@@ -60,7 +61,7 @@ class Snapshot:
             if after is None or after.inside == thing.inside:
                 continue
             if thing.kind not in _CHANGES or None in thing.path:
-                raise NotSerializable(f"a change in a {type(thing.live).__qualname__}")
+                raise NotSerializable(f"a change in {of_class(thing.live)}")
             found.append([thing.path, thing.kind, *_CHANGES[thing.kind](thing, after, _Encoder(self, now, new))])
         return found
 

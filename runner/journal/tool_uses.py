@@ -21,6 +21,7 @@ from pydantic import BaseModel
 from runner.core import encoding
 from runner.core.errors import BadInput
 from runner.core.idempotency import keyed, origin
+from runner.core.plain_text import of_class
 from runner.journal import context_state
 from runner.journal.current_journal import current_journal
 from runner.journal.journal import Journal
@@ -89,7 +90,7 @@ def is_durable(fn: Any) -> bool:
     made_by = type(fn).__module__.partition(".")[0]
     if made_by not in _frameworks():
         raise TypeError(
-            f"it takes a function: apply it before the decorator that made a {type(fn).__qualname__} of it ({made_by})"
+            f"it takes a function: apply it before the decorator that made {of_class(fn)} of it ({made_by})"
         )
     return True
 

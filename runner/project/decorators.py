@@ -13,6 +13,7 @@ from contextvars import copy_context
 from typing import Any, TypeVar
 
 from runner.core.errors import BadCrew
+from runner.core.plain_text import of_class
 from runner.core.waiting import awaited
 from runner.crews.crew import Crew
 
@@ -91,7 +92,7 @@ def crew(method: Callable[..., Crew]) -> Callable[..., Crew]:
         self.tasks, self.agents = tasks, list({one.role: one for one in reversed(agents)}.values())[::-1]
         made = _awaited(method(self, *args, **kwargs))
         if not isinstance(made, Crew):
-            raise BadCrew(f"{type(self).__name__}.{method.__name__}() returned a {type(made).__qualname__}, not a crew")
+            raise BadCrew(f"{type(self).__name__}.{method.__name__}() returned {of_class(made)}, not a crew")
         if made.name is None:
             made.name = type(self).__name__
         made.before_kickoff_callbacks += [getattr(self, name) for name in marked(type(self), "before_kickoff")]

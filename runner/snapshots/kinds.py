@@ -58,6 +58,6 @@ def kind_of(entity_type: str) -> Kind:
     """Return the kind with this name. Raises `BadCheckpoint`."""
     home = _HOMES.get(entity_type)
     if home is None:
-        raise BadCheckpoint(f"the checkpoint holds a {entity_type!r}, which this version does not know")
+        raise BadCheckpoint(f"the checkpoint holds an entity of type {entity_type!r}, which this version does not know")
     kind: Kind = getattr(import_module(home.module), home.name)
     return kind

@@ -3,6 +3,7 @@
 from typing import Any
 
 from runner.core.errors import BadCheckpoint
+from runner.core.plain_text import with_article
 from runner.events import kickoff
 from runner.events.bus import event_bus
 from runner.providers.base import CheckpointNotFound
@@ -63,7 +64,7 @@ def restore(
     state = RuntimeState.from_checkpoint(config_of(config))
     of_kind = [entity for entity in state.root if entity.entity_type == kind.name]
     if not of_kind:
-        held = ", ".join(sorted({f"a {entity.entity_type}" for entity in state.root})) or "nothing"
+        held = ", ".join(sorted({with_article(entity.entity_type) for entity in state.root})) or "nothing"
         raise BadCheckpoint(f"the checkpoint {config.restore_from} holds no {kind.name}; it holds {held}")
     stored = _chosen(kind, cls, of_kind, code)
     entity = _with_code(kind, cls, stored, code, state)

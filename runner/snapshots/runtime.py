@@ -11,6 +11,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from runner.core.compatibility import VERSION_KEY
 from runner.core.errors import BadCheckpoint, one_line
+from runner.core.plain_text import of_class
 from runner.core.private_state import Private
 from runner.events.bus import event_bus
 from runner.events.record import EventRecord
@@ -161,7 +162,7 @@ class RuntimeState(RootModel[list[Any]]):
             return cls(root=obj)
         if isinstance(obj, cls):
             return obj
-        raise BadCheckpoint(f"a checkpoint is a JSON object, not a {type(obj).__name__}")
+        raise BadCheckpoint(f"a checkpoint is a JSON object, not {of_class(obj)}")
 
     # -- writing
 

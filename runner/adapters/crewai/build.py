@@ -9,6 +9,7 @@ from runner.adapters.crewai import configs
 from runner.bundles import loader
 from runner.bundles.reading import KickedOff, reading
 from runner.core.errors import BadCrew, Stop
+from runner.core.plain_text import of_class
 
 _made: dict[int, tuple[Any, Any, Crew]] = {}
 """By the id of a class: it, an instance of it, and its crew. CrewAI knows what methods of an instance gave by the
@@ -51,5 +52,5 @@ def _make(owner: Any) -> tuple[Any, Crew]:
             raise BadCrew(f"{name}: {found}") from error
         raise loader.explain(error, Path(), f"{name}: ") from error
     if not isinstance(crew, Crew):
-        raise BadCrew(f"{name}.crew() returned a {type(crew).__qualname__}, not a crew")
+        raise BadCrew(f"{name}.crew() returned {of_class(crew)}, not a crew")
     return instance, crew

@@ -20,6 +20,7 @@ from pydantic import BaseModel
 from runner.adapters.crewai import call_observer, callbacks, crew_plan, human_input, tools, values
 from runner.bundles.program import Program
 from runner.core import output as outputs
+from runner.core.plain_text import of_class
 from runner.core.plan.dependencies import EVERYTHING
 from runner.engine.work import Work
 
@@ -97,8 +98,10 @@ def _stored(returned: Any, given: list[Any], work: Work) -> str:
         try:
             return _dumped(returned)
         except TypeError:
-            kind = type(returned).__qualname__
-            work.note("task_log", f"{work.key} returned a {kind}, which is not JSON: the result is its last kickoff's")
+            work.note(
+                "task_log",
+                f"{work.key} returned {of_class(returned)}, which is not JSON: the result is its last kickoff's",
+            )
     for one in given:
         with contextlib.suppress(TypeError):
             return _dumped(one)

@@ -14,6 +14,7 @@ from runner.bundles.arguments import given, needed
 from runner.core.errors import BadCrew, BadInput
 from runner.core.field_errors import format_field_errors
 from runner.core.inputs import kind_of, typed
+from runner.core.plain_text import with_article
 from runner.journal.tool_uses import Use, record_uses
 
 _TAKE_CONTEXT = (
@@ -108,9 +109,9 @@ def _fits(kind: Any, value: object) -> bool:
     except ValidationError:
         return False
     except (PydanticUserError, NameError):  # it holds what no JSON is: a client, a connection
-        called = getattr(kind, "__name__", kind)
+        called = with_article(getattr(kind, "__name__", str(kind)))
         raise BadCrew(
-            f"the agent's deps are a {called}, which no input can be: name the function that runs it with them, as in "
+            f"the agent's deps are {called}, which no input can be: name the function that runs it with them, as in "
             "agent.py:main()"
         ) from None
     return True

@@ -58,7 +58,7 @@ class BranchHistory:
 def check_name(name: str) -> str:
     """Return the name if it is valid for a branch. Raises `BadInput`."""
     if name.startswith("/") or ".." in name.split("/"):
-        raise BadInput(f"the branch name {name!r} escapes checkpoint directory: name it like main, or fork/one")
+        raise BadInput(f"the branch name {name!r} begins with / or has .. as a part: name it like main, or fork/one")
     if not _NAME.fullmatch(name) or len(name) > LONGEST_NAME:
         raise BadInput(
             f"{name!r} is not a branch name: use letters, digits and . _ - + @, parts divided by /, as in fork/one"

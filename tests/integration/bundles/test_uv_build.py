@@ -20,7 +20,9 @@ def test_a_python_that_is_not_there_is_said_in_one_line(
     (tmp_path / ".python-version").write_text(version)
     wanted = asked_for(tmp_path / "crew.py", tmp_path)
     assert wanted is not None
-    says = rf"^Python {version} is asked for, and is not on this machine, .*: install it there, or change \.python-v"
+    says = (
+        rf"^\.python-version needs Python {version}, which \S+ does not have and uv cannot get: install it there, or "
+    )
     with pytest.raises(EnvironmentFailed, match=says):
         built(wanted, tmp_path / "cache")
 

@@ -91,6 +91,19 @@ def test_inputs_and_a_checkpoint_and_json(cli, client, run_id):
     assert completed(client, run_id, found["branch"]) == ["colour", "write"]
 
 
+def test_an_input_is_changed_as_the_help_says(cli, client, run_id):
+    # "text, or JSON for a list or an object; K:=V parses V as JSON": whole, and the others stay
+    asked = ("--input", "topic=7", "--input", "kinds=[3]", "--input", "colour:=null", "--input", "note=[3]")
+    found = read(cli("fork", run_id, *asked, "--branch", "changed", "--json"))
+    assert (found["branch"], found["result"]) == ("changed", "hen owl with None feathers")
+    changed = {one.name: one.b for one in client.diff(run_id, "main", "changed").inputs}
+    assert changed == {"topic": "7", "kinds": [3], "colour": None, "note": "[3]"}
+    # What used none of them is not done again
+    assert completed(client, run_id, "changed") == ["collect", "sort", "colour", "write"]
+    read(cli("fork", run_id, "--input", "colour=red", "--branch", "red", "--json"))
+    assert completed(client, run_id, "red") == ["colour", "write"]
+
+
 def test_an_edit_from_a_file(cli, client, run_id, tmp_path):
     (tmp_path / "sorted.txt").write_text("a b c\n")
     found = read(cli("fork", run_id, "--edit", f"sort=@{tmp_path / 'sorted.txt'}", "--json"))
@@ -206,7 +219,7 @@ def test_what_is_refused(cli, client, run_id):
         (["--edit", "sort"], "--edit 'sort' is neither TASK=TEXT nor TASK=@FILE"),
         (["--edit", "sort=@nowhere"], "--edit sort=@nowhere cannot be read: No such file or directory"),
         (["--branch", "main"], f"run {run_id} already has a branch 'main': choose another name"),
-        (["--branch", "../../etc"], "the branch name '../../etc' escapes checkpoint directory"),
+        (["--branch", "../../etc"], "the branch name '../../etc' begins with / or has .. as a part"),
         (["--branch", "a b"], "'a b' is not a branch name"),
         (["--checkpoint", "1999"], f"run {run_id} has no checkpoint 1999"),
         (["--input", "x"], "--input 'x' is neither name=text nor name:=JSON"),

@@ -247,6 +247,13 @@ def test_a_failed_run_goes_on_with_the_crew_file_put_right(fleet, write_crew, cl
         f"error: the code of {crew}, or a file beside it, has changed since run {run_id} was submitted: "
         "--accept-code-change resumes with the new code, --keep-code with the old\n"
     )
+    # Both at once is neither, and nothing is done, as if there were no such run
+    for run in (run_id, "r-0"):
+        said = cli("resume", run, "--accept-code-change", "--keep-code", "--json")
+        assert (said.code, said.error) == (
+            2, "--accept-code-change resumes with the new code, --keep-code with the old: give one of them"
+        )  # fmt: skip
+    assert json.loads(cli("show", run_id, "--json").out)["status"] == "failed"
     # The old code fails as it did
     said = cli("resume", run_id, "--keep-code", "--json")
     assert said.code == 1
@@ -284,7 +291,9 @@ def test_the_verbs_that_look(fleet, write_crew, cli, start):
     assert checkpoint["id"] in cli("checkpoint", "list", run_id).out
     said = cli("doctor", "--json")
     assert said.code == 0, said.out
-    assert {finding["what"]: finding["ok"] for finding in json.loads(said.out)}["workers"] is True
+    findings = {finding["what"]: finding for finding in json.loads(said.out)}
+    assert findings["workers"]["ok"] is True
+    assert (findings["workers"]["hint"], findings["workers"]["exit_code"]) == ("", 0)
     assert "queue q2" in cli("doctor").out
 
 

@@ -10,7 +10,7 @@ import pytest
 from redis import Redis
 
 from runner.client import Client, Prepared, prepare
-from runner.core.errors import BadInput, Conflict, NotFound
+from runner.core.errors import BadInput, Conflict, NotFound, UsageError
 from runner.core.jobs import Claim, Job
 from runner.providers.redis import keys
 from runner.providers.redis.claimed import ClaimedTask
@@ -125,6 +125,8 @@ def test_those_that_failed_are_resumed(client: Client, read: Prepared, work: Any
     again = drive(client.resume_many(batch.id, keep_code=True), work)
     assert [(number, result.result) for number, result in again] == [(3, "on t3")]
     assert drive(client.resume_many(batch.id), work) == []
+    with pytest.raises(UsageError, match="give one of them"):
+        client.resume_many(batch.id, accept_code_change=True, keep_code=True)
     with pytest.raises(NotFound, match="no batch b-123456789012"):
         client.resume_many("b-123456789012")
 

@@ -60,8 +60,16 @@ def test_each_server_has_its_own_broker(monkeypatch: pytest.MonkeyPatch) -> None
         ("redis://a", "amqp://q/a", (0, 2)), ("redis://b", "amqp://q/b", (1, 2)),
     ]  # fmt: skip
     assert [one.url for one in named_servers(2)] == ["redis://b"]
-    with pytest.raises(UsageError, match="there are 2 servers"):
+    with pytest.raises(
+        UsageError,
+        match=r"^--partition 3: there are only 2 partitions in --redis-url \(RUNNER_REDIS_URL\), counted from 1$",
+    ):
         named_servers(3)
+    monkeypatch.delenv("RUNNER_BROKER_URL")
+    monkeypatch.setenv("RUNNER_REDIS_URL", "redis://a")
+    with pytest.raises(UsageError, match=r"^--partition 2: there is only 1 partition in"):
+        named_servers(2)
+    monkeypatch.setenv("RUNNER_REDIS_URL", "redis://a,redis://b")
     monkeypatch.setenv("RUNNER_BROKER_URL", "amqp://q")
     with pytest.raises(UsageError, match="2 servers and 1 brokers"):
         named_servers()

@@ -109,8 +109,8 @@ def test_a_newer_one_is_refused():
     [
         ('{"crewai_ver', "is torn or not JSON"),
         ("[]", None),
-        ("3", "a checkpoint is a JSON object, not a int"),
-        ('{"crewai_version": "1.0.0", "entities": [{"entity_type": "robot"}]}', "holds a 'robot'"),
+        ("3", "a checkpoint is a JSON object, not an int"),
+        ('{"crewai_version": "1.0.0", "entities": [{"entity_type": "robot"}]}', "holds an entity of type 'robot'"),
         ('{"crewai_version": "1.0.0", "entities": [{"entity_type": "agent"}]}', "is inconsistent"),
         ('{"crewai_version": "1.0.0", "entities": [7]}', "is inconsistent"),
     ],

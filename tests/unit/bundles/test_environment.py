@@ -59,7 +59,7 @@ def test_what_names_the_packages(asked: Any, files: dict[str, str], named: str, 
     found = asked(**files)
     assert (found.file, len(found.lines), found.lines[0]) == (named, lines, "demo==1")
     assert found.digest == asked(**files).digest
-    assert why_not(found) == "demo is asked for, and not installed"
+    assert why_not(found) == "it needs demo, which is not installed"
 
 
 def test_the_python_that_is_asked_for(asked: Any) -> None:
@@ -83,7 +83,7 @@ def test_this_python_is_the_one(asked: Any, version: str, suits: bool) -> None:
 
 def test_what_is_installed_is_enough(asked: Any) -> None:
     assert why_not(asked(**{"requirements.txt": "pydantic>=2\npytest ; python_version < '3'\ncelery[redis]\n"})) == ""
-    assert why_not(asked(**{"requirements.txt": "pydantic>=99\n"})).startswith("pydantic>=99 is asked for, and 2.")
+    assert why_not(asked(**{"requirements.txt": "pydantic>=99\n"})).startswith("it needs pydantic>=99, and 2.")
     assert "not installed" in why_not(asked(**{"requirements.txt": "crew-runner[litellm]\n"}))
 
 
@@ -124,4 +124,4 @@ def test_extras_count_but_in_a_project_file(tmp_path: Path) -> None:
     assert project is not None
     assert listed is not None
     assert why_not(project) == ""
-    assert why_not(listed) == "couchbase is asked for, and not installed"
+    assert why_not(listed) == "it needs couchbase, which is not installed"

@@ -18,5 +18,6 @@ def test_a_worker_that_says_no_pid_is_none_to_be_seen(monkeypatch: pytest.Monkey
     found = health.worker_health("self")
     assert (found.ok, found.found) == (
         False,
-        f"no worker is registered on {socket.gethostname()} whose processes are visible here",
+        f"self: no worker on {socket.gethostname()} whose processes are visible here is registered: "
+        "`runner doctor` lists the workers that are",
     )

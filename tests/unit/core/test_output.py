@@ -47,7 +47,7 @@ def test_a_value_is_text_and_json(value: Any, raw: str, json: Any) -> None:
 
 @pytest.mark.parametrize(
     ("value", "says"),
-    [(b"\xff", "return base64.b64encode"), (object(), "a task returned a object, which is not JSON: return text")],
+    [(b"\xff", "return base64.b64encode"), (object(), "a task returned an object, which is not JSON: return text")],
 )
 def test_what_is_neither_is_refused_with_what_to_return(value: Any, says: str) -> None:
     with pytest.raises(TypeError, match=says):

@@ -134,7 +134,7 @@ def test_the_beginning_of_a_run():
     assert len(beginning["id"]) == 36
     with pytest.raises(BadInput, match=r"Tally\.count"):
         FLOW.initial_state(Counts, {"count": "many"})
-    with pytest.raises(BadInput, match="'lock' of the state is a object, which is not JSON"):
+    with pytest.raises(BadInput, match="'lock' of the state is an object, which is not JSON"):
         FLOW.initial_state(Counts(initial_state={"lock": object()}), {})
 
 
@@ -306,7 +306,7 @@ def test_what_is_not_json_fails_in_words():
         def gives(self):
             return object()
 
-    with pytest.raises(TaskError, match=r"method 'gives' returned something that is not JSON \(a object"):
+    with pytest.raises(TaskError, match=r"method 'gives' returned something that is not JSON \(an object"):
         FakeBranch(Odd).run()
 
 

@@ -63,6 +63,24 @@ def test_a_quickstart_that_runs_its_agent_is_one_task_and_gives_what_it_prints(
     assert result.ledger["paid"] == models.paid == 4
 
 
+def test_a_program_that_returns_what_is_neither_json_nor_text_gives_what_it_prints(
+    fleet: Any, client: Client, tmp_path: Path
+) -> None:
+    # Given functions whose results have no JSON: one has no text either, the other one has
+    (file := tmp_path / "script.py").write_text(
+        "class Said:\n    def __str__(self):\n        return 'as text'\n\n"
+        "def bare():\n    print('as printed')\n    return object()\n\n"
+        "def said():\n    print('as printed')\n    return Said()\n"
+    )
+    fleet.start("--concurrency", "1", "--pool", "prefork")
+    # When they are run
+    bare, said = client.submit(f"{file}:bare()"), client.submit(f"{file}:said()")
+    # Then the result of the first is what it printed, which its log says; of the other its text
+    assert [one.wait(150).outputs for one in (bare, said)] == [{"bare": "as printed"}, {"said": "as text"}]
+    logged = [[event.fields["text"] for event in one.events() if event.type == "task_log"] for one in (bare, said)]
+    assert logged == [["bare returned an object, which is not JSON: the result is what it printed"], []]
+
+
 def test_what_libraries_log_is_what_they_log_alone(fleet: Any, client: Client, tmp_path: Path) -> None:
     # Given a library that logs to where programs print, at the level that a worker logs at
     (tmp_path / "library.py").write_text(

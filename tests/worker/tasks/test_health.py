@@ -54,11 +54,12 @@ def test_a_frozen_worker_is_unhealthy_though_another_lives(fleet: Any, check: An
     # And it is so when its lease has lapsed, and when others have taken back what it had
     one.signal_group(signal.SIGSTOP)
     eventually(lambda: not one.about(), why="the other reaps it")
-    assert check(name) == (1, f"!!  worker no worker is registered {name}")
+    assert check(name) == (1, f"!!  worker {name}: not registered: `runner doctor` lists the workers that are")
 
 
 def test_self_is_the_worker_that_is_here(fleet: Any, check: Any) -> None:
-    assert check("self") == (1, f"!!  worker no worker is registered on {HOST} whose processes are visible here")
+    none = f"no worker on {HOST} whose processes are visible here is registered"
+    assert check("self") == (1, f"!!  worker self: {none}: `runner doctor` lists the workers that are")
     one = fleet.start("--concurrency", "1")
     assert check("self")[0] == 0
     said = json.loads(fleet.runner("doctor", "--worker", "self", "--json").stdout)

@@ -1,0 +1,28 @@
+"""``runner checkpoint list`` of a run."""
+
+import json
+from typing import Any
+
+
+def read_json(said) -> Any:
+    """The one JSON value on stdout, whatever was said of what went on."""
+    assert said.code == 0, said
+    return json.loads(said.out)
+
+
+def test_a_run_says_which_parents_were_pruned(cli, fleet, write_crew):
+    # Given a run that keeps two of its three checkpoints, and a fork of the newest
+    crew = write_crew("""
+        from runner import Crew, Task
+        crew = Crew(tasks=[Task(name=one, run=lambda ctx: "done") for one in ("a", "b", "c")])
+    """)
+    fleet.start("--concurrency", "1")
+    run_id = read_json(cli("submit", crew, "--max-checkpoints", "2", "--json"))["run_id"]
+    first, second = read_json(cli("checkpoint", "list", run_id, "--json"))
+    cli("fork", run_id, "--checkpoint", first["id"], "--branch", "other", "--json")
+    # Then the parent of the oldest is shown as pruned, and no other: not that of a fork, which is on another branch
+    rows = [line.split() for line in cli("checkpoint", "list", run_id).out.splitlines()[1:]]
+    assert [row[0] for row in rows if row[-1] == "pruned"] == [first["id"]]
+    assert [row[-1] for row in rows if row[0] == second["id"]] == [first["id"]]
+    [row] = [line.split() for line in cli("checkpoint", "list", run_id, "--branch", "other").out.splitlines()[1:]]
+    assert row[-1] == first["id"]
