@@ -1,7 +1,9 @@
-"""``runner checkpoint list`` of a run."""
+"""``runner checkpoint list`` where parents were pruned."""
 
 import json
 from typing import Any
+
+from runner.providers.json import JsonProvider
 
 
 def read_json(said) -> Any:
@@ -26,3 +28,16 @@ def test_a_run_says_which_parents_were_pruned(cli, fleet, write_crew):
     assert [row[-1] for row in rows if row[0] == second["id"]] == [first["id"]]
     [row] = [line.split() for line in cli("checkpoint", "list", run_id, "--branch", "other").out.splitlines()[1:]]
     assert row[-1] == first["id"]
+
+
+def test_files_whose_parent_is_not_there(cli, tmp_path):
+    # Given two checkpoints of which the first is pruned, and a fork of the second
+    provider, where = JsonProvider(), str(tmp_path / "kept")
+    first = provider.extract_id(provider.checkpoint("{}", where))
+    second = provider.extract_id(provider.checkpoint("{}", where, parent_id=first))
+    provider.checkpoint("{}", where, parent_id=second, branch="other")
+    provider.prune(where, 1, branch="main")
+    # Then that of the second is shown as pruned, and that of the fork is not, though it is on another branch
+    ends = [line.split()[-2:] for line in cli("checkpoint", "list", where).out.splitlines()[1:]]
+    assert ends == [[first, "pruned"], ["B", second]]
+    assert cli("checkpoint", "list", where, "--branch", "other").out.split()[-2:] == ["B", second]

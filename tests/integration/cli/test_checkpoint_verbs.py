@@ -85,14 +85,6 @@ def test_list(cli, place):
     lines = cli("checkpoint", "list", place.location).out.splitlines()
     assert lines[0].split() == ["checkpoint", "branch", "written", "size", "parent"]
     assert [line.split()[0] for line in lines[1:]] == place.ids
-    assert not any(line.endswith("pruned") for line in lines)
-    # A parent that is no longer there is said to be so, also where only a part of them is listed
-    place.provider.prune(place.location, 1, branch="main")
-    assert [line.split()[-2:] for line in cli("checkpoint", "list", place.location).out.splitlines()[1:]] == [
-        [place.ids[1], "pruned"], [place.ids[1], "pruned"]
-    ]  # fmt: skip
-    line = cli("checkpoint", "list", place.location, "--branch", "fork/one").out.splitlines()[-1]
-    assert line.split()[-2:] == [place.ids[1], "pruned"]
 
 
 def test_show(cli, place):
