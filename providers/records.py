@@ -235,6 +235,9 @@ class Question:
         return "".join(f"{line}\n" for line in lines if line)
 
 
+INTERRUPTED = "interrupted"  #: the error of an event by which the store ends what a handed back task was in
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """One thing that happened. ``id`` is the stream's: milliseconds and a counter.

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from runner.cli.stdio import err, say
-from runner.providers.records import Event
+from runner.providers.records import INTERRUPTED, Event
 
 _MARK = {"running": "…", "done": "✓", "failed": "✗", "retry": "↻", "moved": "↷"}
 QUIET = 5.0, 60.0  #: seconds without a line until one says what runs; twice as long each time, up to the second
@@ -64,8 +64,14 @@ class Display:
                 self._row(task, "done", "", ended=True)
                 self._line(f"done      {shown}")
             case "task_failed":
-                self._row(task, "failed", fields.get("reason", ""), ended=True)
-                self._line(f"failed    {shown}: {fields.get('reason', '')}".rstrip(": "))
+                # A part of a task has the error of its library, of any length.
+                why = fields.get("reason") or textwrap.shorten(fields.get("error", ""), 200, placeholder="…")
+                if why == INTERRUPTED:
+                    self._row(task, "moved", "interrupted", ended=True)
+                    self._line(f"stopped   {shown}: interrupted")
+                else:
+                    self._row(task, "failed", why, ended=True)
+                    self._line(f"failed    {shown}: {why}".rstrip(": "))
             case "task_retried":
                 text = f"{fields['reason']}; again in {int(fields['delay_ms']) / 1000:.1f} s"
                 self._row(task, "retry", text)

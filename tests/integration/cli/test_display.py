@@ -33,6 +33,22 @@ def test_a_name_that_is_a_page_is_shown_in_one_line(capsys) -> None:
     ]
 
 
+def test_a_part_of_a_task_that_a_kill_interrupted_is_not_shown_as_failed(capsys) -> None:
+    with Display("plan", None) as display:
+        for task, why in (
+            ("ask/find", {"error": "interrupted"}),
+            ("ask/sort", {"error": "no key"}),
+            ("ask", {"reason": "it"}),
+        ):
+            display(Event("1-0", 1, "task_failed", {"task": task, **why}))
+    assert [line[10:] for line in capsys.readouterr().err.splitlines()] == [
+        "plan",
+        "stopped   ask/find: interrupted",
+        "failed    ask/sort: no key",
+        "failed    ask: it",
+    ]
+
+
 def test_calls_past_the_journal_are_shown_once_for_each_place(capsys) -> None:
     with Display("plan", None) as display:
         for where in ("here/chat", "here/chat", "there/chat"):
