@@ -133,7 +133,7 @@ class UnknownTask(TaskError):
 
 @contextmanager
 def needed_on_disk() -> Iterator[None]:
-    """What goes wrong with the disk in here is `DiskTrouble`."""
+    """Raise `DiskTrouble` for an `OSError` inside of this block."""
     try:
         yield
     except OSError as error:
@@ -203,7 +203,7 @@ class TimedOut(Stop):
 
     @classmethod
     def after(cls, seconds: float) -> "TimedOut":
-        """What stops a task whose timeout is so long."""
+        """Return the error of a task that ran longer than its timeout of ``seconds``."""
         return cls(f"it ran longer than its timeout of {seconds:g} s")
 
 
@@ -222,7 +222,7 @@ class InputRequired(Stop):
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, as one line that can be printed and stored: it may come from anybody's code."""
+    """Return an error's message as one printable line without secrets. It may come from anybody's code."""
     try:
         text = redact(" ".join(str(error).split()))
     except Exception:  # its own __str__ fails

@@ -111,7 +111,7 @@ def cost_in_words(spent: Mapping[str, Any]) -> str:
 
 
 def cost_in_a_cell(spent: Mapping[str, Any], currency: str) -> str:
-    """The same for a table; "" if no model was called."""
+    """Return the cost as a table cell; "" if no model was called."""
     if spent.get("cost") is not None:
         return money(spent["cost"], currency)
     if not spent.get("unpriced"):

@@ -24,6 +24,6 @@ def runs(pid: int | str) -> bool:
 
 
 def end_with_parent(signum: int = signal.SIGTERM) -> None:
-    """Have this process get that signal when its parent dies, on Linux: so one that is killed leaves nothing behind."""
+    """On Linux, send this process the signal when its parent dies, so that a killed parent leaves nothing behind."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signum)

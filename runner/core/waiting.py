@@ -123,7 +123,7 @@ def in_thread(do: Callable[[], T]) -> T:
 
 
 async def awaited(value: Awaitable[T]) -> T:
-    """What it gives, as a coroutine: `asyncio.run` takes no other awaitables."""
+    """Await a value inside of a coroutine: `asyncio.run` takes no other awaitables."""
     return await value
 
 

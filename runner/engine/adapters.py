@@ -140,7 +140,7 @@ def chosen(things: list[tuple[str, object]]) -> list[tuple[str, object]]:
 
 
 def _outermost(things: list[tuple[str, object]]) -> list[tuple[str, object]]:
-    """Those that are not sub-agents of another one; of several that are each other's, the one with most sub-agents."""
+    """Return the agents that are not sub-agents of others; of several that contain each other, the one with most."""
     ids = {id(thing) for _, thing in things}
     parts = {
         id(thing): {id(part) for plugin in plugins() for part in plugin.parts(thing)} & ids - {id(thing)}

@@ -108,7 +108,7 @@ class JobExecutor:
 
     @property
     def next(self) -> Claim | None:
-        """What the last commit claimed for this process: its job is to be done at once."""
+        """The claim that came with the last commit, to be performed at once."""
         return self._next
 
     def do(self, job: Job, queue: str = "") -> Decision | Refusal:
@@ -185,7 +185,7 @@ class JobExecutor:
         return self._retire is not None
 
     def home(self, job: Job) -> Home:
-        """Where the run keeps on this machine what is in no store."""
+        """Return the run's folder on this machine for what no store keeps."""
         store = self.store
         return Home(self._homes, store.id, job.run_id, job.branch, partial(store.parent, job.run_id), store.existing)
 
@@ -277,7 +277,7 @@ class JobAttempt(Attempt):
         return loaded.plan if loaded.plan.digest == self.claim.plan_digest else self._store.plan(self.claim.job.run_id)
 
     def outputs(self, keys: Sequence[str]) -> Mapping[str, TaskOutput]:
-        """Those of these tasks that are committed on the branch."""
+        """Return the committed outputs of these tasks on the branch."""
         return self._store.outputs(self.claim.job.run_id, self.claim.job.branch, keys)
 
     def branch(self) -> Branch:
@@ -285,7 +285,7 @@ class JobAttempt(Attempt):
         return self._store.branch(self.claim.job.run_id, self.claim.job.branch)
 
     def beside(self, keys: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
-        """What the store has beside these outputs of the branch."""
+        """Return what is stored with the outputs of these tasks on the branch."""
         return self.branch().records(keys)
 
     def pacer(self) -> Pacer:
@@ -311,7 +311,7 @@ class JobAttempt(Attempt):
         return loader.using(claim.bundle)
 
     def left(self, note: Callable[[str, str], None]) -> dict[str, Any]:
-        """What is new in its folder. Raises `TaskError` if it used relative paths where they lead nowhere."""
+        """Return the task's new files. Raises `TaskError` if it used relative paths that lead nowhere."""
         left = self._folder.left()
         if line := self._folder.not_kept():
             note("task_log", line)
@@ -379,7 +379,7 @@ class JobAttempt(Attempt):
                 return
 
     def leave(self) -> None:
-        """Its process is at nothing, or at the next task; its events and its folder end. Each, if another raises."""
+        """End the attempt: its process is free, its events and its folder are closed, even if one of them raises."""
         try:
             self._jobs.over()
         finally:
@@ -405,7 +405,7 @@ class JobAttempt(Attempt):
 
 
 def _origin(job: Job) -> str:
-    """What the keys of its tools begin with: the same for each attempt, another one on another branch."""
+    """Return the prefix of its tools' keys: the same for each attempt, another one on another branch."""
     return ":".join((job.run_id, *([] if job.branch == "main" else [job.branch]), job.task))
 
 

@@ -84,7 +84,7 @@ class FlowAdapter(GrowingAdapter):
         return Plan(crew=self._made(crew).flow_name, tasks=ready, grows=definition.to_data())
 
     def checkpoints(self, crew: Any) -> CheckpointConfig | None:
-        """As ``checkpoint=`` says, in the fleet's words."""
+        """Return the checkpoint settings that the flow's ``checkpoint`` gives, with the fleet's event names."""
         config = resolve(crew.checkpoint)
         if config is None:
             return None

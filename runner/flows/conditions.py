@@ -18,7 +18,7 @@ class Condition:
 
     @property
     def names(self) -> frozenset[str]:
-        """All names in it."""
+        """The names of all methods in the condition."""
         return frozenset().union(*({part} if isinstance(part, str) else part.names for part in self.parts))
 
     @property

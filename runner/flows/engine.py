@@ -317,7 +317,7 @@ class MethodAttempt(local.LocalAttempt):
             return self.execution.do()
 
     def outputs(self, keys: Sequence[str]) -> Mapping[str, TaskOutput]:
-        """None: a method gets its argument directly."""
+        """Raise `KeyError`: a method receives its argument directly."""
         raise KeyError(keys)
 
     @contextlib.contextmanager

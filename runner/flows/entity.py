@@ -70,7 +70,7 @@ class FlowKind:
         yield from (found for found in live_objects.newest_first(cls) if isinstance(found, type))
 
     def fits(self, code: Any, stored: Flow[Any]) -> bool:
-        """The same name, and every method that was done."""
+        """Whether the code's flow has the stored one's name and all of its finished methods."""
         definition: FlowDefinition = code.flow_definition()
         name = code.flow_name if isinstance(code, Flow) else definition.name
         return name == stored_name(stored) and stored.completed_methods <= definition.methods.keys()
@@ -109,7 +109,7 @@ FLOW = FlowKind()
 
 
 def stored_name(flow: Flow[Any]) -> str:
-    """What the flow of a checkpoint was called."""
+    """Return the name of the flow in a checkpoint."""
     return str(flow.stored.get("flow_name") or flow.stored.get("name") or "Flow")
 
 
@@ -149,7 +149,7 @@ def _describe_entry(entry: Any) -> Any:
 
 
 def _take(flow: Flow[Any], data: Mapping[str, Any], code: Flow[Any] | None) -> None:
-    """What happened, from data; typed by the code's annotations where there is code."""
+    """Restore what happened from data, typed by the code's annotations if there is code."""
     turns: dict[str, int] = {}
     definition = code.flow_definition() if code is not None else None
     for one in data.get("checkpoint_method_outputs") or []:

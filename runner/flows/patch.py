@@ -20,7 +20,7 @@ Patch = list[Any]
 
 
 def diff(base: Any, mine: Any) -> Patch | None:
-    """What makes ``mine`` of ``base``; None if they are the same."""
+    """Return the patch that makes ``mine`` from ``base``; None if they are equal."""
     if same(base, mine):
         return None
     if mine is MISSING:
@@ -84,7 +84,7 @@ def apply_all(
 
 
 def diff_all(base: Mapping[str, Any], mine: Mapping[str, Any]) -> dict[str, Patch]:
-    """What makes ``mine`` of ``base``, by field."""
+    """Return the patches that make ``mine`` from ``base``, by field."""
     found = {name: diff(base.get(name, MISSING), mine.get(name, MISSING)) for name in {**base, **mine}}
     return {name: patch for name, patch in found.items() if patch is not None}
 
@@ -92,9 +92,9 @@ def diff_all(base: Mapping[str, Any], mine: Mapping[str, Any]) -> dict[str, Patc
 def merge(
     base: Mapping[str, Any], theirs: Mapping[str, Any], mine: Mapping[str, Any]
 ) -> tuple[states.Patch, list[str]]:
-    """What a method that began with ``base`` and ended with ``mine`` changes in ``theirs``, and where both changed it.
+    """Apply to ``theirs`` what a method changed between ``base`` and ``mine``. Returns the changes and the conflicts.
 
-    Conflicts are paths, as in ``"report.title"``. What no other changed is the method's own object.
+    Conflicts are paths, as in ``"report.title"``. Values that no other method changed remain the method's own objects.
     """
     others = {name for name in theirs if not same(theirs[name], base.get(name, MISSING))}
     found, conflicts = apply_all(diff_all(base, mine), theirs, base)

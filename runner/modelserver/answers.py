@@ -76,7 +76,7 @@ class Rule:
         self._lock = threading.Lock()
 
     def answer(self, request: ModelRequest) -> Answer | None:
-        """What it says to the request; None if it does not fit or is used up."""
+        """Return this rule's answer to the request; None if it does not apply or is used up."""
         fits = self.when is None or (self.when in request.text if isinstance(self.when, str) else self.when(request))
         if not fits:
             return None
@@ -110,7 +110,7 @@ def _answer_from(about: Any) -> Answer:
 
 
 def plainly(request: ModelRequest) -> Answer:
-    """What a server without a script says: a tool that has to be called, JSON where asked for, else its own digest."""
+    """Answer as a server without a script: call a required tool, give JSON if asked for, else the request's digest."""
     if request.must_call:
         schema = request.tools.get(request.must_call, {})
         return Answer(calls=[Call(request.must_call, instance_of({"type": "object", **schema}))])

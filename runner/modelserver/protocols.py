@@ -58,7 +58,7 @@ def openai_body(request: ModelRequest, answer: Answer) -> dict[str, Any]:
 
 
 def openai_stream(request: ModelRequest, answer: Answer) -> Iterator[bytes]:
-    """The same in pieces."""
+    """Yield the answer as streamed chunks."""
     head = _openai_head(request, "chat.completion.chunk")
 
     def piece(delta: dict[str, Any], finish: str | None = None) -> bytes:
@@ -105,7 +105,7 @@ def responses_body(request: ModelRequest, answer: Answer) -> dict[str, Any]:
 
 
 def responses_stream(request: ModelRequest, answer: Answer) -> Iterator[bytes]:
-    """The same in pieces."""
+    """Yield the answer as streamed events."""
     for event in responses.stream(request, answer, usage_of(request, answer), PIECES):
         yield _event(event, event["type"])
 
@@ -149,7 +149,7 @@ def anthropic_body(request: ModelRequest, answer: Answer) -> dict[str, Any]:
 
 
 def anthropic_stream(request: ModelRequest, answer: Answer) -> Iterator[bytes]:
-    """The same in pieces."""
+    """Yield the answer as streamed events."""
     prompt, completion = usage_of(request, answer)
 
     def event(kind: str, **more: Any) -> bytes:

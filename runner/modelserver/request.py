@@ -41,12 +41,12 @@ class ModelRequest:
 
     @property
     def text(self) -> str:
-        """All that was said, in one piece."""
+        """The text of all messages, joined."""
         return "\n".join(message["content"] for message in self.messages)
 
     @property
     def last(self) -> str:
-        """What was said last."""
+        """The text of the last message."""
         return self.messages[-1]["content"] if self.messages else ""
 
     @property
@@ -56,7 +56,7 @@ class ModelRequest:
 
     @property
     def results(self) -> list[str]:
-        """What tools gave in this conversation so far."""
+        """The results of tools in this conversation so far."""
         return [message["content"] for message in self.messages if message["role"] == "tool"]
 
     @cached_property

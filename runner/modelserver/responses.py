@@ -20,7 +20,7 @@ def body(request: ModelRequest, answer: Answer, usage: tuple[int, int]) -> Body:
 
 
 def stream(request: ModelRequest, answer: Answer, usage: tuple[int, int], pieces: int) -> Iterator[Body]:
-    """The same in pieces: events, each with its type."""
+    """Yield the answer as events, each with its type."""
     number = -1
 
     def event(kind: str, **more: Any) -> Body:

@@ -85,7 +85,7 @@ class ModelServer:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process needs in its environment for the vendors' clients to come here."""
+        """Return the environment variables with which the vendors' clients call this server."""
         return {
             "OPENAI_BASE_URL": self.url, "OPENAI_API_KEY": "none",
             "ANTHROPIC_BASE_URL": self.root, "ANTHROPIC_API_KEY": "none",
@@ -196,7 +196,7 @@ class ModelServer:
         return request
 
     def decide(self, request: ModelRequest) -> Answer:
-        """What it is answered, and what that costs."""
+        """Return the answer to a request, and count what it costs."""
         try:
             answer = self._answer(request)
         except Exception as error:

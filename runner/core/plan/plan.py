@@ -97,7 +97,7 @@ class Plan:
 
     @cached_property
     def edges(self) -> tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]:
-        """The same by key, each with its prerequisites and context, for fast traversal."""
+        """The tasks as tuples of key, prerequisites and context, for fast traversal."""
         return tuple([(key, after, context or ()) for key, after, context, *_ in self.in_order])
 
     @cached_property

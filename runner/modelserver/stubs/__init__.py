@@ -38,9 +38,9 @@ def named(text: str) -> Standin | None:
 
 @contextlib.contextmanager
 def using(standin: Standin | None) -> Iterator[Standin | None]:
-    """What is asked of models in this context goes to the stand-in; with None, where it is meant for.
+    """Send the model calls of this context to the stand-in; with None, to the models they are meant for.
 
-    Raises `MissingDependency` if this machine has not what the stand-in needs.
+    Raises `MissingDependency` if this machine lacks what the stand-in needs.
     """
     before = _chosen.get()
     try:
@@ -83,7 +83,7 @@ def elsewhere(url: str, instead: Standin | None = None) -> str | None:
 
 
 def root(standin: Standin) -> str:
-    """Where the server is for this process, without a path: started at first use."""
+    """Return the root URL of the stand-in's server for this process, and start it at first use."""
     with _lock:
         if standin == "offline":  # it is another process, and may have ended
             from runner.modelserver.stubs import sharing

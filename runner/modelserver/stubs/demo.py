@@ -20,7 +20,7 @@ def delay() -> float:
 
 
 def answer(request: ModelRequest) -> Answer:
-    """What the demo says: it uses each tool once, then sums up what it was asked and what the tools gave."""
+    """Answer as the demo: use each tool once, then sum up the task and the tools' results."""
     wanted = request.must_call or _next_tool(request)
     if wanted is not None and wanted in request.tools:
         return Answer(calls=[Call(wanted, _arguments(request, wanted))])
@@ -70,7 +70,7 @@ def _coworker(request: ModelRequest, tool: str) -> str:
 
 
 def _task(request: ModelRequest) -> str:
-    """What the conversation is about: the first thing that a person, or the crew, said."""
+    """Return the task of the conversation: the first message from a person or the crew."""
     return next((m["content"] for m in request.messages if m["role"] == "user"), "")
 
 

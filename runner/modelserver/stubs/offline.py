@@ -155,7 +155,7 @@ def plain(messages: list[dict[str, Any]]) -> list[Message]:
 
 
 def shortened(messages: list[Message], most: int = PROMPT) -> list[Message]:
-    """The same with the longest of them cut, until all fit."""
+    """Return the messages with the longest of them cut until all fit."""
     sizes = [len(message["content"]) for message in messages]
     while sum(sizes) > most and max(sizes) > 200:
         longest = sizes.index(max(sizes))

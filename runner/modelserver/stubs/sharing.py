@@ -27,7 +27,7 @@ _mine: dict[int, IO[str]] = {}  #: the lock that this process holds as long as i
 
 
 def folder() -> Path:
-    """Where the processes meet."""
+    """Return the folder through which the processes find each other."""
     found = settings.cache_dir() / "offline"
     found.mkdir(parents=True, exist_ok=True, mode=0o700)
     return found

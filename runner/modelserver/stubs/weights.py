@@ -25,7 +25,7 @@ Say = Callable[[str], None]
 
 
 def path() -> Path:
-    """Where they are, or will be."""
+    """Return the path of the weights, whether they are there yet or not."""
     return settings.offline_model() or settings.cache_dir() / "models" / Path(MEMBER).name
 
 
