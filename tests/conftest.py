@@ -20,7 +20,7 @@ import pytest
 from redis import Redis
 
 from runner.client import Client
-from runner.events import kickoff
+from runner.events import dispatch, kickoff
 from runner.testing import Fleet, RedisServer, eventually
 from runner.testing import fleet as testing_fleet
 
@@ -82,6 +82,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.stash[_is_quick]:
         hypothesis.settings.register_profile("fast", max_examples=6)
         hypothesis.settings.load_profile("fast")
+        dispatch.IDLE_SECONDS = 0.01  # threads of handlers end with their test, which waits for them
         if "TMPDIR" not in os.environ and os.access(IN_MEMORY, os.W_OK):
             os.environ["TMPDIR"] = str(IN_MEMORY)
             tempfile.tempdir = None  # it is looked for again
