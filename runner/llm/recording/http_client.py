@@ -1,6 +1,7 @@
 """What leaves by the standard library's HTTP connections, on which urllib3, and so requests and botocore, are built.
 
-A call of a model that leaves by one without them, as by urllib, is not recorded: it is counted.
+A call of a model that leaves by one without them, as by urllib, is not recorded: it is counted. Beside a stand-in it is
+refused, and until its body says what it is nothing of it leaves.
 """
 
 import io
@@ -13,7 +14,10 @@ from runner.core.context_value import ContextValue
 from runner.llm.recording import idempotency_header, unrecorded
 from runner.llm.recording.recorded_call import RecordedCall
 
+_REQUEST = re.compile(rb"([A-Z]+) (\S+) HTTP/1\.\d\r\n")
 _LENGTH = re.compile(rb"^content-length:[ \t]*(\d+)", re.IGNORECASE | re.MULTILINE)
+_CHUNKED = re.compile(rb"^transfer-encoding:", re.IGNORECASE | re.MULTILINE)
+_EXPECT = re.compile(rb"^expect:", re.IGNORECASE | re.MULTILINE)
 _outgoing: ContextVar["Outgoing | None"] = ContextVar("runner_outgoing_request", default=None)
 
 
@@ -51,6 +55,17 @@ class _Unrecorded:
         self._rest = int(length[1]) if length else None  #: bytes of its body that are to come; None: it is in chunks
         self._pieces: list[bytes] = []
         self._unread = b""
+        # Not where its sender waits for a word of the server before its body comes, or where none does.
+        has_body = bool(self._rest or _CHUNKED.search(head)) and not _EXPECT.search(head)
+        self._is_held = has_body and unrecorded.standin() is not None
+        self._held: list[Any] = []
+
+    def released(self, data: Any, is_whole: bool) -> list[Any]:
+        """What may leave now that these bytes are about to: where it may be refused, all at once or nothing."""
+        if not self._is_held:
+            return [data]
+        self._held.append(data)
+        return self._held if is_whole else []
 
     def leaves(self, data: Any) -> bool:
         """These bytes of its body are about to leave. Returns whether more may follow."""
@@ -86,21 +101,31 @@ class _Unrecorded:
         return False
 
 
-def _look(connection: Any, data: Any) -> None:
-    """Look at what goes out by itself: the headers of a request, then its body, in one piece or several."""
+def _look(connection: Any, data: Any) -> list[Any]:
+    """Look at what goes out by itself: the headers of a request, then its body, in one piece or several.
+
+    Returns what may leave now.
+    """
     about = vars(connection)
-    if isinstance(data, bytes) and data.startswith(b"POST "):
+    asks: _Unrecorded | None = about.pop("runner_asks", None)
+    if isinstance(data, bytes) and (begins := _REQUEST.match(data)) is not None:
+        if begins[1] != b"POST":
+            return [data]
+        url = _address(connection, begins[2].decode("latin-1"))
+        if not unrecorded.may_be("POST", url):
+            return [data]
+        if connection.sock is None and connection.auto_open:
+            connection.connect()  # as it does by itself: it has sent what asks a proxy for the tunnel before
         head, _, body = data.partition(b"\r\n\r\n")
-        about.pop("runner_asks", None)
-        url = _address(connection, head.split(b" ", 2)[1].decode("latin-1"))
-        if unrecorded.may_be("POST", url):
-            if connection.sock is None and connection.auto_open:
-                connection.connect()  # as it does by itself: it has sent what asks a proxy for the tunnel before
-            asks = _Unrecorded(url, head)
-            if not body or asks.leaves(body):
-                about["runner_asks"] = asks
-    elif (asked := about.get("runner_asks")) is not None and not asked.leaves(data):
-        del about["runner_asks"]
+        asks = _Unrecorded(url, head)
+        is_whole = bool(body) and not asks.leaves(body)
+    elif asks is not None:
+        is_whole = not asks.leaves(data)
+    else:
+        return [data]
+    if not is_whole:
+        about["runner_asks"] = asks
+    return asks.released(data, is_whole)
 
 
 def _address(connection: Any, target: str) -> str:
@@ -159,9 +184,8 @@ def install(library: Any) -> None:
             if self.sock is None and self.auto_open:
                 self.connect()  # as it does by itself: a call begins when it has its connection
             outgoing.leaves(data)
-        else:
-            _look(self, data)
-        send(self, data)
+        for one in [data] if outgoing is not None else _look(self, data):
+            send(self, one)
 
     ask: Callable[..., None] = connection.request
 

@@ -54,7 +54,11 @@ def count(url: str) -> None:
 
 def refuse_beside_standin(where: str) -> None:
     """Raise UsageError in a run whose models a stand-in answers: the call would go to the real service, and be paid."""
+    if name := standin():
+        raise UsageError(f"--{name} cannot answer this call, which would go to {where} itself: it was not sent")
+
+
+def standin() -> str | None:
+    """What answers in place of this run's models, if anything does: then no call of one may leave."""
     found = current_journal()
-    standin = chosen() or (found[0].standin if found is not None else forks.standin)
-    if standin:
-        raise UsageError(f"--{standin} cannot answer this call, which would go to {where} itself: it was not sent")
+    return chosen() or (found[0].standin if found is not None else forks.standin)

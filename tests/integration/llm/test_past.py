@@ -134,16 +134,40 @@ def test_each_is_told_before_it_leaves(
 
 @pytest.mark.parametrize("way", WAYS)
 def test_where_a_stand_in_answers_none_leaves(
-    way: Callable[[str, bytes], None], wire: WireServer, account: Any, attempt: Any
+    way: Callable[[str, bytes], None], wire: WireServer, account: Any, attempt: Any, eventually: Any
 ) -> None:
     def task() -> None:
         with using("demo"):
             way(f"{wire.url}/orders", OTHER)
+            way(wire.chat, OTHER)
+            way(wire.chat, b"")
             with pytest.raises(UsageError, match="--demo cannot answer this call"):
                 way(wire.chat, BODY)
 
     attempt(task)
-    assert ([path for _, path, _, _ in wire.log], account.past) == (["/v1/orders"], [])
+    way(f"{wire.url}/last", OTHER)  # each connection from before was taken before this one's
+    eventually(lambda: wire.connections == 0, why="whatever came was read to its end")
+    chat = "/v1/chat/completions"
+    assert (wire.arrived, account.past) == (["/v1/orders", chat, chat, "/v1/last"], []), "nor its head"
+    assert [body for *_, body in wire.log if b"gpt" in body] == []
+
+
+def test_who_waits_for_the_servers_word_is_not_held_back(wire: WireServer, attempt: Any) -> None:
+    def task() -> None:
+        with (
+            using("demo"),
+            contextlib.closing(http.client.HTTPConnection(urlsplit(wire.url).netloc, timeout=20)) as one,
+        ):
+            one.putrequest("POST", "/v1/chat/completions")
+            for name, value in {**HEADERS, "Content-Length": str(len(BODY)), "Expect": "100-continue"}.items():
+                one.putheader(name, value)
+            one.endheaders()
+            assert one.sock.recv(100).startswith(b"HTTP/1.1 100 ")
+            with pytest.raises(UsageError, match="--demo cannot answer this call"):
+                one.send(BODY)
+
+    attempt(task)
+    assert [body for *_, body in wire.log] in ([], [b""])
 
 
 def by_a_form(url: str) -> None:

@@ -61,6 +61,8 @@ class WireServer(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.log: list[tuple[str, str, tuple[tuple[str, str], ...], bytes]] = []
+        self.arrived: list[str] = []  #: the paths of all requests, also of those whose body never came
+        self.connections = 0  #: those that are open
         self.reply: Callable[[int], Reply] = lambda number: Reply()
         self.lock = threading.Lock()
         self.over = threading.Event()
@@ -72,6 +74,16 @@ class WireServer(ThreadingHTTPServer):
     @property
     def chat(self) -> str:
         return f"{self.url}/chat/completions"
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self.lock:
+            self.connections += 1
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        super().process_request_thread(request, client_address)
+        with self.lock:
+            self.connections -= 1
 
     def handle_error(self, request: Any, client_address: Any) -> None: ...
 
@@ -93,6 +105,7 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None: ...
 
     def do_POST(self) -> None:
+        self.server.arrived.append(self.path)
         body = self._chunks() if self.headers.get("Transfer-Encoding") else self._read(self.headers["Content-Length"])
         with self.server.lock:
             self.server.log.append((self.command, self.path, tuple(self.headers.items()), body))
