@@ -70,11 +70,17 @@ def transport_options() -> dict[str, Any]:
 
 
 def transport_security() -> dict[str, Any] | None:
-    """Return the TLS options that kombu's form of the URL does not contain."""
+    """Return the TLS options, which kombu's form of the URL does not contain for sentinels and clusters; Flower's own
+    client never reads them there.
+    """
     watched = _watched()
-    if watched is None or not watched.options:
+    url = _broker()
+    options = (
+        watched.options if watched else address.tls_options(address.standard(url)) if url.startswith(SCHEMES) else {}
+    )
+    if not options:
         return None
-    return {"ssl_cert_reqs": "required", **{name: one for name, one in watched.options.items() if name != "ssl"}}
+    return {"ssl_cert_reqs": "required", **{name: one for name, one in options.items() if name != "ssl"}}
 
 
 def own_broker() -> bool:

@@ -186,6 +186,12 @@ def watched(url: str) -> Watched | None:
     return Watched(hosts, unquote(path[1]), int(path[2] or 0), login, sentinel_login, options)
 
 
+def tls_options(url: str) -> dict[str, Any]:
+    """Return what the URL of one server says of TLS, for a client that takes no such URL; empty without TLS."""
+    found = _options(urlsplit(url), ()) if url.startswith("rediss://") else {}
+    return {name: value for name, value in found.items() if name in _TLS}
+
+
 def clustered(url: str) -> Clustered | None:
     """What a URL of a Redis Cluster says; None for any other. Raises `UsageError`."""
     if not url.partition("://")[0].endswith("+cluster"):

@@ -49,6 +49,7 @@ class Display:
         self._over.set()
         self._teller.join(1.0)  # it may wait for the store
         if self._live is not None:
+            self._last_spent = ""  # it may be of seconds ago; what is printed next says what it came to
             self._live.__exit__(None, None, None)
 
     def __call__(self, event: Event) -> None:

@@ -116,6 +116,8 @@ def test_an_agent_at_work_shows_what_it_came_to_so_far(monkeypatch: pytest.Monke
             eventually(lambda: any(line.startswith("running   agent: ") for line in lines))
     looked = calls
     assert "model calls" in (screen.getvalue() if is_terminal else lines[-1])
+    # What is left on the screen says no sum of a moment before the end: the last line has it
+    assert "model calls" not in screen.getvalue().rpartition("1 task")[2]
     assert calls == looked  # it looks no more
 
 

@@ -3,10 +3,12 @@
 import contextlib
 import datetime
 import ipaddress
+import re
 import selectors
 import socket
 import ssl
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -86,5 +88,11 @@ def test_a_run_over_tls(
         result = client.submit(crew_of('crew = Crew(tasks=[Task(name="a", run=steps("a", 3, 0))])')).wait(30)
         assert (result.status, result.outputs["a"]) == ("completed", "0 1 2"), fleet.log()
         assert worker.alive()
+        with fleet.popen("flower", "--port", "0") as flower:
+            place = flower.stderr.readline().split()[-1]
+            with urllib.request.urlopen(f"{place}/broker", timeout=60) as page:
+                assert re.search(r"<td>\s*runner\s*</td>", page.read().decode()), "Flower's own client reads the queue"
+            flower.terminate()
+            assert (flower.wait(30), flower.stderr.read()) == (0, "")
         refused = fleet.runner("runs", RUNNER_REDIS_URL=f"{scheme}://127.0.0.1:{port}/0")
         assert (refused.returncode, "CERTIFICATE_VERIFY_FAILED" in refused.stderr) == (4, True), refused
