@@ -44,7 +44,6 @@ def fork(
         changed = branching.changed_inputs(where.inputs, inputs)
         edited = _edited(where, edits)
         regrown, rerun, kept = None, frozenset[str](), frozenset[str]()
-        # What was in flight resumes from its recorded steps, if what it works on is the same.
         if where.plan.grows:
             regrown = _regrown(client, where, changed, edited)
             kept = regrown.kept
@@ -54,9 +53,10 @@ def fork(
                     "name an earlier --checkpoint, edit a method's output with --edit, or submit the flow again"
                 )
         else:
-            again = branching.invalidated(where.plan, where.used, frozenset(edited), frozenset(changed))
+            what = frozenset(edited), frozenset(changed)
+            again = branching.invalidated(where.plan, where.used, *what)
             rerun = frozenset(where.plan.by_key.keys() - where.done.keys() | again)
-            kept = frozenset() if changed else rerun - again - branching.after(where.plan, frozenset(edited))
+            kept = branching.resumable(where.plan, rerun - again, *what)
         name = branch or branching.fork_name(where.checkpoint)
         answer = forks.create(
             client,

@@ -212,6 +212,13 @@ def invalidated(plan: Plan, done: Mapping[str, ReadSet], edited: frozenset[str],
     return changed - edited
 
 
+def resumable(plan: Plan, unfinished: frozenset[str], edited: frozenset[str], inputs: frozenset[str]) -> frozenset[str]:
+    """Return the unfinished tasks that may resume from their recorded steps, as what they work on is the same: none if
+    an input changes, else those that come after nothing edited.
+    """
+    return frozenset() if inputs else unfinished - after(plan, edited)
+
+
 def changed_inputs(before: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return those of the ``given`` inputs that differ."""
     return {name: value for name, value in given.items() if name not in before or not alike(before[name], value)}

@@ -195,7 +195,8 @@ def still_valid(crew: Crew, plan: Plan, progress: Progress, inputs: Mapping[str,
     """Return the outputs of a restored crew that remain valid.
 
     A person may have edited or removed outputs since the checkpoint was read: tasks that used those run again, and the
-    tasks after them; so do tasks that used an input that a fork changes. ``inputs`` are those of a fork.
+    tasks after them; so do tasks that used an input that a fork changes. ``inputs`` are those of a fork. Tasks in
+    flight resume if what they work on is the same; the others begin again.
     """
     stored = {
         key: as_edited(key, progress.outputs.get(key), task.output)
@@ -208,8 +209,10 @@ def still_valid(crew: Crew, plan: Plan, progress: Progress, inputs: Mapping[str,
     used = {key: progress.used.get(key, UNKNOWN) for key in progress.outputs}
     for key in edited:
         progress.used[key] = EDITED
-    again = branching.invalidated(plan, used, frozenset(edited | removed), frozenset(changed))
-    for key in again | removed:
+    what = frozenset(edited | removed), frozenset(changed)
+    again = branching.invalidated(plan, used, *what)
+    in_flight = frozenset(progress.tasks)
+    for key in again | removed | (in_flight - branching.resumable(plan, in_flight, *what)):
         progress.drop(key)
     return {key: as_output(crew, key, outputs.record(one)) for key, one in stored.items() if key not in again}
 

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from runner import CheckpointConfig, Crew, JsonProvider, Process, Task, TaskOutput
+from runner import LLM, Agent, CheckpointConfig, Crew, JsonProvider, Process, Task, TaskOutput, tool
 from runner.core.errors import BadInput
+from runner.testing import Answer, Call, ModelRequest, ModelServer
 
 
 def done(text: str) -> Any:
@@ -219,3 +220,45 @@ def test_a_fork_with_another_input_does_again_what_used_it_and_a_resume_does_not
     result = Crew.fork(there).kickoff({"topic": "hens"})
     assert ran == ["b", "c", "d"]
     assert [o.raw for o in result.tasks_output] == ["a", "hens", "On hens", "hens", "1"]
+
+
+@pytest.mark.parametrize(
+    ("change", "says", "paid"), [("nothing", "On owls.", 1), ("input", "On hens.", 3), ("edit", "On owls.", 3)]
+)
+def test_an_agent_in_flight_begins_again_in_a_fork_that_changes_what_it_works_on(place, change, says, paid):
+    # Given an agent that dies in the second of its three calls' tools, and a checkpoint of that moment
+    dies = [True]
+
+    @tool
+    def look(turn: int) -> str:
+        """Looks."""
+        if turn == 1 and dies:
+            raise KeyboardInterrupt
+        return "seen"
+
+    def answers(request: ModelRequest) -> Any:
+        asked = str(request.body["messages"][-1 if not request.turn else 1]["content"]).splitlines()[0]
+        return [Call("look", {"turn": request.turn})] if request.turn < 2 else Answer(asked)
+
+    with ModelServer(answers) as server:
+        agent = Agent(role="r", goal="g", llm=LLM("openai/m", base_url=server.url, api_key="k"), tools=[look])
+
+        def crew() -> Crew:
+            tasks = [Task(name="a", run=done("a")), Task(name="b", description="On {topic}.", agent=agent)]
+            return Crew(
+                tasks=tasks, checkpoint=CheckpointConfig(location=place.location, on_events=["llm_call_completed"])
+            )
+
+        with pytest.raises(KeyboardInterrupt):
+            crew().kickoff({"topic": "owls"})
+        dies.clear()
+        before = server.paid
+        # When it is forked
+        living = crew()  # which the fork has its code from
+        fork = Crew.fork(CheckpointConfig(restore_from=place.at(-1)))
+        assert living is not fork
+        if change == "edit":
+            fork.tasks[0].output.raw = "other"
+        # Then it goes on from its calls if nothing changes, and else asks anew
+        assert fork.kickoff({"topic": "hens"} if change == "input" else None).raw == says
+        assert server.paid - before == paid
