@@ -1,12 +1,15 @@
 """Agents and agent workflows of LlamaIndex, and the workflows that it has as a package of their own."""
 
+import asyncio
+import dataclasses
 import functools
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextvars import ContextVar
 from importlib import import_module
 from itertools import takewhile
+from types import coroutine
 from typing import Any
 
 from pydantic import ValidationError
@@ -26,6 +29,7 @@ from runner.bundles.arguments import called
 from runner.bundles.program import Program
 from runner.core.errors import TaskError
 from runner.core.field_errors import format_field_errors
+from runner.journal.current_journal import current_journal
 from runner.journal.tool_uses import Use, record_uses
 
 _AGENTS, _WORKFLOWS = "llama_index.core.agent.workflow", "workflows"
@@ -85,29 +89,20 @@ class LlamaIndex(AgentFramework):
 
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
         """Its answer, as a model where it is asked for one; what another workflow ends with."""
-        _waits.set({})  # before it begins: its steps see what this context has
-        handler = agent.run(user_msg=inputs[PROMPT]) if self._is_asked(agent) else agent.run(**inputs)
-        if inspect.iscoroutine(handler):
-            handler = await handler
-        if not hasattr(handler, "stream_events"):  # its author's own run has waited for the end
-            return as_output(handler)
-        required = import_module("workflows.events").InputRequiredEvent
-        try:
-            async for event in handler.stream_events():
-                if isinstance(event, required):
-                    handler.ctx.send_event(_answered(agent, event))
-            answer = await handler
-        except BaseException:  # a question, too: the attempt ends, and its steps with it
-            handler.cancel()
-            raise
+        answer = agent.run(user_msg=inputs[PROMPT]) if self._is_asked(agent) else agent.run(**inputs)
+        while inspect.isawaitable(answer):  # its author's own run may be a coroutine, and give what is to be awaited
+            answer = await answer
         if not self._is_asked(agent):
             return as_output(answer)
         found = getattr(answer, "structured_response", None)
         return as_output(found if found is not None else str(answer))
 
     def record_uses(self) -> None:
-        """Where a tool calls its function. What a step waits for is known where it begins to."""
-        _note_waits(import_module("workflows").Context)
+        """Where a tool calls its function. What a step waits for is known where it begins to, and asked where the end
+        of its workflow is awaited."""
+        workflows = import_module("workflows")
+        _note_waits(workflows.Context)
+        _ask_where_awaited(workflows.Workflow, import_module("workflows.handler").WorkflowHandler)
         tool = self.loaded("llama_index.core.tools", "FunctionTool")
         if not hasattr(tool, "call"):  # workflows alone are imported, which have no tools
             return
@@ -126,10 +121,78 @@ def _read_of_first(workflow: Any, begins: type) -> list[str]:
     ]
 
 
-def _answered(workflow: Any, asked: Any) -> Any:
+@dataclasses.dataclass
+class _Begun:
+    """A workflow that has begun."""
+
+    workflow: Any
+    waits: dict[Any, type]
+    """The classes of events that its steps wait for."""
+    unread: list[Any] = dataclasses.field(default_factory=list)
+    """Its events that were taken while its end was awaited: for whoever reads them afterwards."""
+    is_read: bool = False
+
+
+def _ask_where_awaited(workflow: Any, handler: Any) -> None:
+    """While code awaits the end of a workflow and reads none of its events, and so answers none, a person is asked what
+    it wants to know."""
+    if hasattr(workflow.run, "is_asked_of"):
+        return
+    begin, read, end = workflow.run, handler.stream_events, coroutine(handler.__await__)
+
+    @functools.wraps(begin)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        waits: dict[Any, type] = {}
+        before = _waits.set(waits)  # its steps see what is there as it begins
+        try:
+            begun = begin(self, *args, **kwargs)
+        finally:
+            _waits.reset(before)
+        begun.about = _Begun(self, waits)
+        return begun
+
+    @functools.wraps(read)
+    async def stream_events(self: Any, expose_internal: bool = False) -> AsyncIterator[Any]:
+        about = self.about
+        about.is_read = True
+        internal, stop = (getattr(events, name) for name in ("InternalDispatchEvent", "StopEvent"))
+        for event in about.unread:
+            if expose_internal or not isinstance(event, internal):
+                yield event
+        if not about.unread or not isinstance(about.unread[-1], stop):
+            async for event in read(self, expose_internal=expose_internal):
+                yield event
+
+    async def ask(self: Any) -> None:
+        async for event in read(self, expose_internal=True):
+            self.about.unread.append(event)
+            if isinstance(event, events.InputRequiredEvent):
+                self.ctx.send_event(_answered(self.about, event))
+
+    async def ended(self: Any) -> Any:
+        await asyncio.sleep(0)  # whoever reads it in a task of its own has begun then
+        if self.about.is_read or current_journal() is None:
+            return await end(self)
+        both = asyncio.ensure_future(ask(self)), asyncio.ensure_future(end(self))
+        try:  # where a step asks a person itself, it ends without an event that says so
+            await asyncio.wait(both, return_when=asyncio.FIRST_EXCEPTION)
+            return [one.result() for one in both if one.done()][-1]
+        except BaseException:  # a question, too: the attempt ends, and its steps with it
+            self.cancel()
+            raise
+        finally:
+            both[0].cancel()
+
+    events = import_module("workflows.events")
+    run.is_asked_of = True  # type: ignore[attr-defined]  # a mark on a function
+    workflow.run, handler.stream_events = run, stream_events
+    handler.__await__ = lambda self: ended(self).__await__()
+
+
+def _answered(begun: _Begun, asked: Any) -> Any:
     """The event that a person answers with, of the class that is waited for. Text is its ``response``, or its only
     field; several are JSON. What does not fit its class is asked for again."""
-    kind = _awaited(workflow, asked)
+    kind = _awaited(begun, asked)
     told = {name: one for name, one in asked.items() if name != "prefix"}
     declared = {name: getattr(asked, name) for name in type(asked).model_fields}
     found: dict[str, Any] = {**declared, **dict(asked.items())} if declared else {"prefix": "", **dict(asked.items())}
@@ -158,12 +221,12 @@ def _given(kind: Any, answer: str) -> dict[str, Any]:
     return {needed[0]: answer if only is None or only.annotation is str else given}
 
 
-def _awaited(workflow: Any, asked: Any) -> Any:
+def _awaited(begun: _Begun, asked: Any) -> Any:
     """The class of the answer: what a step waits for by itself, or takes. Of several that whose name begins most as the
     question's does: nothing else in a workflow says which is the answer to what."""
     plain = import_module("workflows.events").HumanResponseEvent
-    found = {kind for kind in (_waits.get() or {}).values() if issubclass(kind, plain)}
-    found = found or {kind for kind in workflow.events if issubclass(kind, plain)}
+    found = {kind for kind in begun.waits.values() if issubclass(kind, plain)}
+    found = found or {kind for kind in begun.workflow.events if issubclass(kind, plain)}
     letters = {kind: zip(kind.__name__, type(asked).__name__, strict=False) for kind in found}
     alike = {kind: len([*takewhile(lambda two: two[0] == two[1], pairs)]) for kind, pairs in letters.items()}
     best = [kind for kind in alike if alike[kind] == max(alike.values())]
