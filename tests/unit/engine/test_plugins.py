@@ -149,7 +149,7 @@ def test_what_nobody_has_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert adapters.own_models("of nobody") == ""
     assert adapters.untested("of nobody") is None
     assert adapters.preparations("of nobody") == ()
-    with pytest.raises(BadCrew, match="a int is not a crew that can be run"):
+    with pytest.raises(BadCrew, match="an int is not a crew that can be run"):
         adapters.required(1)
     monkeypatch.setattr(adapters, "plugins", tuple)
     with pytest.raises(BadCrew, match="no adapter for any kind of crew is installed"):

@@ -7,14 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
 
 import pytest
-from langchain.agents import AgentState, create_agent
-from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage
-from langchain_core.runnables import RunnableLambda
-from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.func import entrypoint
-from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.managed import RemainingSteps
 from pydantic import BaseModel, model_validator
 
 from runner.adapters.frameworks.langgraph import FRAMEWORK as LANGGRAPH
@@ -26,10 +18,14 @@ from runner.client.submission import prepare
 from runner.core.errors import BadCrew, BadInput
 from runner.core.plan import Plan
 
+from ...support.later import Later
 from .test_finding import found
 from .test_kills import pytestmark
 
 __all__ = ["pytestmark"]
+
+langchain, langchain_core, langgraph = map(Later, ("langchain", "langchain_core", "langgraph"))
+START = "__start__"  # LangGraph's
 
 
 class State(TypedDict):
@@ -54,10 +50,6 @@ class Data:
     topic: str
     tries: int = 3
     found: list[str] = field(default_factory=list)
-
-
-class Chat(MessagesState):
-    topic: str
 
 
 def at_once(state: Any) -> Any:
@@ -93,14 +85,34 @@ class Made(BaseModel):
             self.topic = "owls"
 
 
-class Managed(TypedDict):
-    topic: str
-    tries: int
-    remaining_steps: RemainingSteps
+def memory() -> Any:
+    from langgraph.checkpoint.memory import InMemorySaver
+
+    return InMemorySaver()
+
+
+def managed() -> Any:
+    class Managed(TypedDict):
+        topic: str
+        tries: int
+        remaining_steps: langgraph.managed.RemainingSteps
+
+    return graph(Managed, lambda state: {"topic": str(state["remaining_steps"])})
+
+
+def fails_over() -> Any:
+    first, then = map(langchain_core.runnables.RunnableLambda, (at_once, knows))
+    return graph(State, first.with_fallbacks([then]))
+
+
+def asynchronous() -> Any:
+    return graph(State, langchain_core.runnables.RunnableLambda(at_once, afunc=knows_too))
 
 
 def graph(of: Any, node: Any = at_once, input_schema: Any = None, checkpointer: Any = None, **how: Any) -> Any:
-    made = StateGraph(of, input_schema=input_schema).add_node("node", node, **how).add_edge(START, "node")
+    made = (
+        langgraph.graph.StateGraph(of, input_schema=input_schema).add_node("node", node, **how).add_edge(START, "node")
+    )
     if how.get("defer"):
         made = made.add_node("first", knows).add_edge(START, "first")
     return made.compile(checkpointer=checkpointer)
@@ -121,7 +133,8 @@ def test_a_graph_needs_what_it_fails_without_and_no_more() -> None:
     # Of one that does, what it declares
     assert [LANGGRAPH.inputs(graph(of, knows)) for of in (Model, Data)] == [["topic"], ["topic"]]
     # And what chooses the first node is a function as they are
-    chosen = StateGraph(State).add_node("node", knows).add_conditional_edges(START, lambda state: state["tries"])
+    chosen = langgraph.graph.StateGraph(State).add_node("node", knows)
+    chosen = chosen.add_conditional_edges(START, lambda state: state["tries"])
     assert LANGGRAPH.inputs(chosen.compile()) == ["tries"]
 
 
@@ -133,13 +146,13 @@ def test_a_graph_needs_what_it_fails_without_and_no_more() -> None:
         lambda: graph(Model, plain),
         lambda: graph(Made, knows),
         lambda: graph(Made.Data, knows),
-        lambda: graph(State, RunnableLambda(at_once).with_fallbacks([RunnableLambda(knows)])),
-        lambda: graph(State, RunnableLambda(at_once, afunc=knows_too)),
+        fails_over,
+        asynchronous,
         lambda: graph(State, at_once, error_handler=knows),
         lambda: graph(State, at_once, defer=True),
-        lambda: graph(Managed, lambda state: {"topic": str(state["remaining_steps"])}),
-        lambda: begun(graph(State, at_once, checkpointer=InMemorySaver())),
-        lambda: entrypoint()(knows),
+        managed,
+        lambda: begun(graph(State, at_once, checkpointer=memory())),
+        lambda: langgraph.func.entrypoint()(knows),
     ],
 )
 def test_a_graph_that_can_do_without_needs_nothing(made: Any) -> None:
@@ -149,14 +162,19 @@ def test_a_graph_that_can_do_without_needs_nothing(made: Any) -> None:
 
 
 def test_an_agent_needs_nothing_of_its_state_that_nobody_looks_up() -> None:
-    class Prefers(AgentState[Any]):
+    from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+
+    class Prefers(langchain.agents.AgentState[Any]):
         language: str
 
-    model = GenericFakeChatModel(messages=iter([AIMessage("Owls.")]))
-    assert LANGGRAPH.inputs(create_agent(model, state_schema=Prefers)) == ["prompt"]
+    model = GenericFakeChatModel(messages=iter([langchain_core.messages.AIMessage("Owls.")]))
+    assert LANGGRAPH.inputs(langchain.agents.create_agent(model, state_schema=Prefers)) == ["prompt"]
 
 
 def test_messages_stand_for_the_prompt() -> None:
+    class Chat(langgraph.graph.MessagesState):
+        topic: str
+
     assert LANGGRAPH.inputs(graph(Chat)) == ["prompt", "topic"]
     token = given.set(Given(messages=[{"role": "user", "content": "Dig."}]))
     try:
@@ -339,9 +357,9 @@ def test_an_entrypoint_is_given_what_it_declares_and_no_dict_of_it(tmp_path: Pat
 
     _, one = found(tmp_path, ENTRY)
     assert asyncio.run(result(one, {"topic": "owls"})) == "about owls"
-    assert LANGGRAPH.inputs(entrypoint()(knows)) == []  # which may take any
+    assert LANGGRAPH.inputs(langgraph.func.entrypoint()(knows)) == []  # which may take any
 
-    @entrypoint()
+    @langgraph.func.entrypoint()
     async def adds(numbers: list[int], *, previous: Any = None) -> int:
         return sum(numbers)
 
