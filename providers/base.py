@@ -6,7 +6,6 @@ two lines, and neither prunes the other's (`BaseProvider.prune`, ``head``).
 """
 
 import asyncio
-import inspect
 import logging
 import re
 import secrets
@@ -20,6 +19,7 @@ from typing import Protocol, TypeVar
 import pydantic_core
 from pydantic import BaseModel
 
+from runner.core.annotations import signature_of
 from runner.core.errors import Exit, NotFound, RunnerError
 from runner.core.fork_safe_lock import ForkSafeLock
 
@@ -153,7 +153,7 @@ class BaseProvider(BaseModel, ABC):
 
 def retain(provider: BaseProvider, location: str, max_keep: int, *, branch: str, head: str) -> int:
     """Prune after a write. With a provider whose `prune` has no ``head``, prune the branch as a whole."""
-    if "head" in inspect.signature(provider.prune).parameters:
+    if "head" in signature_of(provider.prune).parameters:
         return provider.prune(location, max_keep, branch=branch, head=head)
     return provider.prune(location, max_keep, branch=branch)
 

@@ -4,7 +4,6 @@ Calls of `LLM` are journaled where they leave the process. Those of other models
 """
 
 import copy
-import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeGuard
@@ -17,6 +16,7 @@ from runner.agents.agent_state import AgentState
 from runner.agents.concurrently import run_concurrently
 from runner.agents.context_window import SHARE, fit, tokens
 from runner.core import waiting
+from runner.core.annotations import signature_of
 from runner.core.errors import ContextTooLong
 from runner.events.bus import event_bus
 from runner.events.call_events import (
@@ -214,7 +214,7 @@ def is_ours(model: BaseLLM) -> TypeGuard[LLM]:
 def accepted(function: Callable[..., Any], offered: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments in ``offered`` that a function accepts by name."""
     try:
-        parameters = inspect.signature(function).parameters
+        parameters = signature_of(function).parameters
     except (TypeError, ValueError):
         return {}
     if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):

@@ -6,6 +6,7 @@ from contextvars import ContextVar
 from typing import Any, get_type_hints
 
 from runner.bundles.program import CALL, Program
+from runner.core.annotations import signature_of
 from runner.core.errors import BadCrew
 from runner.core.inputs import kind_of
 
@@ -27,7 +28,7 @@ class NotGiven(BadCrew):
 def needed(owner: Callable[..., object]) -> list[str]:
     """Return the required arguments of a class or a function, if all of them can be given by name."""
     try:
-        found = list(inspect.signature(owner).parameters.values())
+        found = list(signature_of(owner).parameters.values())
     except (TypeError, ValueError):
         return []
     found = [one for one in found if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
@@ -43,7 +44,7 @@ def arguments(owner: Callable[..., object], label: str) -> dict[str, object]:
     if lacking := [name for name in names if name not in inputs]:
         listed, options = ", ".join(names), " ".join(f"--input {name}=..." for name in lacking)
         raise NotGiven(f"{label} {'is made with' if inspect.isclass(owner) else 'takes'} {listed}: give {options}")
-    found = {name: inputs[name] for name in inspect.signature(owner).parameters if name in inputs}
+    found = {name: inputs[name] for name in signature_of(owner).parameters if name in inputs}
     inputs.used = frozenset({*inputs.used, *found})
     return found
 
@@ -51,7 +52,7 @@ def arguments(owner: Callable[..., object], label: str) -> dict[str, object]:
 def optional(function: Callable[..., object]) -> dict[str, object]:
     """Return the run's inputs that a function accepts by name."""
     try:
-        names = [one.name for one in inspect.signature(function).parameters.values() if one.kind in _BY_NAME]
+        names = [one.name for one in signature_of(function).parameters.values() if one.kind in _BY_NAME]
     except (TypeError, ValueError):
         return {}
     inputs = given.get() or Given()
@@ -62,7 +63,7 @@ def called(attr: str, value: Any) -> Program:
     """The program that a function is, under that name in its file, with the arguments that it has."""
     name = attr.removesuffix(CALL)
     try:
-        found = [] if inspect.isclass(value) else list(inspect.signature(value).parameters.values())
+        found = [] if inspect.isclass(value) else list(signature_of(value).parameters.values())
     except (TypeError, ValueError):  # a builtin that does not tell
         return Program(name)
     if fixed := [one.name for one in found if one.kind is one.POSITIONAL_ONLY and one.default is one.empty]:

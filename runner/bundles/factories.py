@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from runner.bundles import frameworks, loader, script
+from runner.core.annotations import own_annotations, signature_of
 
 _KICKOFFS = frozenset(
     {
@@ -80,10 +81,10 @@ def _makes(function: Any, kinds: Kinds, *, of_class: bool = False) -> bool | Non
     plain = inspect.unwrap(function) if inspect.isfunction(function) else None
     if not inspect.isfunction(plain):
         return None
-    parameters = list(inspect.signature(plain).parameters.values())[of_class:]
+    parameters = list(signature_of(plain).parameters.values())[of_class:]
     if any(one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in parameters):
         return None
-    returned = plain.__annotations__.get("return")
+    returned = own_annotations(plain).get("return")
     names = set(script.names_of(plain.__code__))
     if returned is kinds.crew or returned == "Crew" or ("Crew" in names and not names & _KICKOFFS):
         return False
@@ -102,7 +103,7 @@ def _has_model(module: ModuleType, kinds: Kinds) -> bool:
 
 def _needs_nothing(owner: type) -> bool:
     try:
-        inspect.signature(owner).bind()
+        signature_of(owner).bind()
     except (TypeError, ValueError):
         return False
     return True

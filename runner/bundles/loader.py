@@ -38,6 +38,7 @@ from runner.bundles.program import CALL, Program
 from runner.bundles.project import source_of
 from runner.bundles.reading import KickedOff, reading
 from runner.bundles.target import Target
+from runner.core.annotations import signature_of
 from runner.core.errors import BadCrew, MissingDependency, RunnerError, Stop, one_line
 from runner.core.field_errors import format_field_errors
 
@@ -330,7 +331,7 @@ def _call(function: object, label: str, module: ModuleType, attr: str) -> object
     assert callable(function)
     given = arguments(function, label)
     try:
-        inspect.signature(function).bind(**given)
+        signature_of(function).bind(**given)
     except TypeError as error:
         raise BadCrew(f"{label} cannot be called without arguments ({error})") from error
     except ValueError:

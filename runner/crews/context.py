@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator,
 from runner.agents import Agent
 from runner.bundles import task_files as workdir
 from runner.bundles.task_files import TaskFiles
+from runner.core.annotations import signature_of
 from runner.core.class_names import Names
 from runner.core.output import TaskOutput
 from runner.core.private_state import Link, Linked
@@ -98,7 +99,7 @@ class Task(BaseModel):
         if run is None:
             return None
         try:
-            inspect.signature(run).bind(object())
+            signature_of(run).bind(object())
         except TypeError:
             name = f"{getattr(run, '__name__', type(run).__name__)}()"
             raise ValueError(f"{name} must take one argument, the context, and require no other") from None
@@ -122,12 +123,12 @@ class Task(BaseModel):
             return self.output_pydantic or self.output_json
         if self.run is None:
             return None
-        returned = getattr(self.run, "__annotations__", {}).get("return")
-        if returned is not None and not isinstance(returned, type):  # else there is nothing to resolve
-            try:
+        try:
+            returned = getattr(self.run, "__annotations__", {}).get("return")  # from Python 3.14 on it is resolved here
+            if returned is not None and not isinstance(returned, type):  # else there is nothing to resolve
                 returned = typing.get_type_hints(self.run).get("return")
-            except Exception:  # an annotation that does not resolve names no model
-                return None
+        except Exception:  # an annotation that does not resolve names no model
+            return None
         return returned if isinstance(returned, type) and issubclass(returned, BaseModel) else None
 
     def names(self) -> Names:

@@ -1,6 +1,5 @@
 """The base class of events, and loading a stored event as its own class."""
 
-import inspect
 import weakref
 from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, Self
@@ -8,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticSerializationError
 
+from runner.core.annotations import own_annotations
 from runner.core.redaction import redact
 from runner.events.ids import make_event_id
 
@@ -54,7 +54,7 @@ class BaseEvent(BaseModel):
         super().__pydantic_init_subclass__(**kwargs)
         cls._payload = frozenset(name for name, field in cls.model_fields.items() if field.exclude)
         default = cls.model_fields["type"].default
-        if isinstance(default, str) and "type" in inspect.get_annotations(cls):
+        if isinstance(default, str) and "type" in own_annotations(cls):
             classes[default] = cls
 
     def model_post_init(self, context: Any, /) -> None:  # noqa: ARG002 - the hook's name

@@ -17,6 +17,8 @@ from concurrent.futures import Future, wait
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from runner.core.annotations import signature_of
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -44,7 +46,7 @@ def takes_state(handler: Handler) -> bool:
     if isinstance(handler, FunctionType) and not handler.__dict__:  # nothing says that its signature is another's
         return handler.__code__.co_argcount >= 3
     try:
-        parameters = inspect.signature(handler).parameters.values()
+        parameters = signature_of(handler).parameters.values()
     except (TypeError, ValueError):
         return False
     named = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]

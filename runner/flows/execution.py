@@ -12,6 +12,7 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
+from runner.core.annotations import signature_of
 from runner.core.compatibility import TRIGGER_PAYLOAD
 from runner.core.context_value import ContextValue
 from runner.core.errors import BadInput, TaskError
@@ -135,7 +136,7 @@ class Execution:
     def arguments(self) -> list[Any]:
         """The arguments of the method."""
         if self.method.start:
-            takes = TRIGGER_PAYLOAD in inspect.signature(self.function).parameters
+            takes = TRIGGER_PAYLOAD in signature_of(self.function).parameters
             return [self.payload] if takes and self.payload is not None else []
         if self.argument is states.MISSING or not self._takes_argument():
             return []
@@ -150,7 +151,7 @@ class Execution:
     def _takes_argument(self) -> bool:
         positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         kinds = (*positional, inspect.Parameter.VAR_POSITIONAL)
-        return any(one.kind in kinds for one in inspect.signature(self.function).parameters.values())
+        return any(one.kind in kinds for one in signature_of(self.function).parameters.values())
 
     def _conclude(self, value: Any, *, is_kept: bool = False) -> Outcome:
         asked = self.method.feedback

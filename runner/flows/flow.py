@@ -16,6 +16,7 @@ from runner.bundles.reading import stop_if_read
 from runner.bundles.target import root_of
 from runner.bundles.task_files import TaskFiles, current
 from runner.core import live_objects
+from runner.core.annotations import own_annotations
 from runner.core.context_value import ContextValue
 from runner.core.runtime import engine_of
 from runner.events import FlowCreatedEvent, event_bus, kickoff
@@ -368,9 +369,7 @@ class Flow(FlowLog, MemoryMethods, Generic[S]):
 
     def _set_options(self, options: Mapping[str, Any]) -> None:
         for name, value in options.items():
-            known = any(
-                name in vars(owner) or name in vars(owner).get("__annotations__", {}) for owner in type(self).__mro__
-            )
+            known = any(name in vars(owner) or name in own_annotations(owner) for owner in type(self).__mro__)
             if not known or name.startswith("_") or callable(getattr(type(self), name, None)):
                 raise TypeError(f"{type(self).__name__} has no option {name!r}")
             setattr(self, name, value)

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from runner.bundles.isolation import PREFIX
+from runner.core.annotations import signature_of
 from runner.events.bus import is_in_audience, module_of
 
 __all__ = [
@@ -227,7 +228,7 @@ _NAMES = {
 
 
 def _is_method(function: Callable[..., Any]) -> bool:
-    names = list(inspect.signature(function).parameters)
+    names = list(signature_of(function).parameters)
     return len(names) > 1 and names[0] == "self"
 
 

@@ -94,12 +94,12 @@ def _canonical(value: Any) -> Any:
 
 def type_of_result(fn: Callable[..., Any]) -> Any:
     """Return the type adapter of the function's return annotation, or None if plain JSON suffices."""
-    found = getattr(fn, "__annotations__", {}).get("return")
-    if found is None or found in (str, int, float, bool, Any, "str", "int", "float", "bool", "Any"):
-        return None
     try:
+        found = getattr(fn, "__annotations__", {}).get("return")  # from Python 3.14 on it is resolved here
+        if found is None or found in (str, int, float, bool, Any, "str", "int", "float", "bool", "Any"):
+            return None
         return TypeAdapter(typing.get_type_hints(fn)["return"])
-    except Exception:  # an annotation pydantic cannot use says nothing about JSON either
+    except Exception:  # one that does not resolve, or that pydantic cannot use, says nothing about JSON either
         return None
 
 

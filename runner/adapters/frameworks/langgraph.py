@@ -24,6 +24,7 @@ from runner.adapters.frameworks.framework import (
 )
 from runner.adapters.frameworks.required_inputs import keys_read
 from runner.bundles.arguments import given
+from runner.core.annotations import signature_of
 from runner.core.errors import TaskError
 from runner.core.inputs import kind_of
 from runner.journal.tool_context import Without
@@ -117,7 +118,7 @@ def _argument(agent: Any) -> tuple[str, Any] | None:
         return None
     bound = next(iter(agent.nodes.values())).bound
     function = getattr(bound, "func", None) or getattr(bound, "afunc", None)
-    return (next(iter(inspect.signature(function).parameters)), of) if function is not None else None
+    return (next(iter(signature_of(function).parameters)), of) if function is not None else None
 
 
 def _members(of: Any) -> tuple[Any, ...]:

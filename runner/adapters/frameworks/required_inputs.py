@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.bundles import syntax
+from runner.core.annotations import signature_of
 
 
 def keys_read(function: Any) -> list[str]:
@@ -23,7 +24,7 @@ def _read(function: Any, how: type[ast.expr], of: str = "") -> list[str]:
     plain = getattr(function, "__func__", function)
     if not inspect.isfunction(plain) or hasattr(plain, "__wrapped__") or inspect.isgeneratorfunction(plain):
         return []
-    names = list(inspect.signature(function).parameters)
+    names = list(signature_of(function).parameters)
     found = _definition(plain)
     if found is None or not names:
         return []

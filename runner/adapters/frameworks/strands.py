@@ -1,13 +1,13 @@
 """Agents of Strands."""
 
 import functools
-import inspect
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
 from runner.adapters.frameworks.approvals import ask
 from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers
+from runner.core.annotations import signature_of
 from runner.journal.tool_context import Without
 from runner.journal.tool_uses import Use, recorded
 
@@ -79,7 +79,7 @@ def _about(tool: Any, *args: Any, **kwargs: Any) -> Use:
 def _with_recorded(init: Any) -> Any:
     @functools.wraps(init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        given = inspect.signature(init).bind(self, *args, **kwargs)
+        given = signature_of(init).bind(self, *args, **kwargs)
         tool = given.arguments["tool_func"]
         given.arguments["tool_func"] = recorded(
             tool, functools.partial(_about, tool), passing=(import_module("strands.interrupt").InterruptException,)

@@ -1,7 +1,6 @@
 """Configuration of MCP servers and of the tools that may be used. Opens no connections."""
 
 import hashlib
-import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import PurePath
@@ -10,6 +9,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from runner.core.annotations import signature_of
 from runner.core.errors import BadCrew
 
 ToolFilter = Callable[..., bool]
@@ -76,7 +76,7 @@ class Server(BaseModel):
         if self.tool_filter is None:
             return True
         try:
-            inspect.signature(self.tool_filter).bind(tool)
+            signature_of(self.tool_filter).bind(tool)
         except TypeError:
             context = ToolFilterContext(agent=agent, server_name=self.name)
             return bool(self.tool_filter(context, tool))

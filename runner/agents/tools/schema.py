@@ -9,6 +9,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
+from runner.core.annotations import signature_of
+
 
 class BadArguments(ValueError):
     """A model's arguments for a tool do not fit; the message is for the model."""
@@ -22,7 +24,7 @@ def schema_from(name: str, function: Callable[..., Any]) -> type[BaseModel]:
         hints = {}
     fields: dict[str, Any] = {}
     anything = False
-    for parameter in inspect.signature(function).parameters.values():
+    for parameter in signature_of(function).parameters.values():
         if parameter.name == "self":
             continue
         if parameter.kind is parameter.VAR_KEYWORD:

@@ -3,11 +3,11 @@
 import contextlib
 import copy
 import functools
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from runner.core.annotations import signature_of
 from runner.core.errors import RunnerError
 from runner.llm.clients.error_messages import Unreadable
 
@@ -96,7 +96,7 @@ def as_taken(function: Callable[..., Any], body: dict[str, Any]) -> dict[str, An
 @functools.lru_cache(maxsize=64)  # looking costs as much as sending
 def _named(function: Callable[..., Any]) -> frozenset[str] | None:
     """Return the names of a function's arguments; None if it takes any."""
-    named = inspect.signature(function).parameters
+    named = signature_of(function).parameters
     return None if any(one.kind is one.VAR_KEYWORD for one in named.values()) else frozenset(named) - {"self"}
 
 

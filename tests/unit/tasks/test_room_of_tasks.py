@@ -1,6 +1,7 @@
 """What each task in flight has of its own takes little room: thousands of them wait at a time."""
 
 import json
+import sys
 import tracemalloc
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -27,6 +28,7 @@ from runner.tasks.greenlets import SwitchingAlarm, SwitchingTask
 _LOOP: Any = SimpleNamespace(hub=getcurrent())
 _READS = ReadTracker()
 _APPEND = scripts.load("append_event")
+_MARGIN = 1.1 if sys.version_info >= (3, 14) else 1.0  #: an object with a lock, or with dicts, takes more there
 
 
 @pytest.mark.parametrize(
@@ -54,7 +56,7 @@ def test_one_takes_so_many_bytes_at_most(make: Callable[[], object], most: int) 
     finally:
         tracemalloc.stop()
     assert len(made) == 1_000
-    assert taken // 1_000 <= most  # what is less than a byte of each is none of theirs
+    assert taken // 1_000 <= most * _MARGIN  # what is less than a byte of each is none of theirs
 
 
 def test_all_executors_of_a_process_have_the_same_observers() -> None:
