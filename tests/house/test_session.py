@@ -69,6 +69,28 @@ def test_a_fork_that_comes_out_of_its_test_ends_there_with_what_it_raised(root, 
     assert "LookupError: in the fork" in done.stderr
 
 
+def test_what_a_session_itself_changes_is_no_tests_fault_where_the_first_is_skipped(root, tmp_path):
+    """A test that is skipped by its mark makes no fixture: the session's own are the next one's."""
+    (tmp_path / "conftest.py").write_text(
+        "import os\nimport pytest\nimport left_behind\n\n"
+        "def pytest_configure(config):\n"
+        "    config.addinivalue_line('markers', 'fast: it is')\n"
+        "    config.pluginmanager.register(left_behind.LeftBehind(threads=True))\n\n"
+        "@pytest.fixture(autouse=True, scope='session')\ndef of_all():\n"
+        "    with pytest.MonkeyPatch.context() as patch:\n        patch.setattr(os, 'kill', print)\n        yield\n"
+    )
+    (tmp_path / "test_it.py").write_text(
+        "import os\nimport pytest\n\npytestmark = pytest.mark." + "fast\n\n"
+        "@pytest.mark.skipif(True, reason='it is missing')\ndef test_skipped(): ...\n\n"
+        "def test_first(): ...\n\n\ndef test_left():\n    os.killpg = print\n\n\ndef test_last(): ...\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", tmp_path, tmp_path]
+    environment = os.environ | {"PYTHONPATH": str(root / "tests/support")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert "3 passed, 1 skipped, 1 error" in done.stdout, done.stdout
+    assert re.findall(r"(?m)^os: .*|teardown of \w+", done.stdout) == ["teardown of test_left", "os: killpg"]
+
+
 def test_n_auto_is_four_processes_for_each_core_and_none_in_the_quick_loop(request, monkeypatch):
     if not request.config.pluginmanager.hasplugin("xdist"):
         pytest.skip("pytest-xdist is switched off")

@@ -73,14 +73,15 @@ def changes(before: State, after: State) -> list[str]:
 class LeftBehind:
     """Fails the fast test after which something is not as it was before; each is in a context of its own, as a task is.
 
-    Not the first and the last one of a session, whose own fixtures come and go with those. ``threads``: those that a
-    test leaves count, too, unless others of the session may have left some.
+    Not the first one of a session that is not skipped, nor the last: its own fixtures come and go with those.
+    ``threads``: those that a test leaves count, too, unless others of the session may have left some.
     """
 
     def __init__(self, threads: bool) -> None:
         self._before: State | None = None
         self._after: State | None = None
-        self._is_first, self._with_threads = True, threads
+        self._is_first = self._is_skipped = True
+        self._with_threads = threads
         self._threads_before: set[int] = set()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -90,6 +91,11 @@ class LeftBehind:
         self._before = (self._after or state()) if is_checked else None
         self._after = None
         return (yield)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_call(self) -> None:
+        """With its fixtures, and those of the session, which a test that is skipped does not make."""
+        self._is_skipped = False
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> bool | None:
@@ -105,7 +111,7 @@ class LeftBehind:
         """Until they are gone."""
         yield
         if self._is_first:
-            self._is_first, self._threads_before = False, set(threading._active)
+            self._is_first, self._threads_before = self._is_skipped, set(threading._active)
         elif self._before is not None and nextitem is not None:
             self._after = state()
             found = changes(self._before, self._after)
