@@ -14,6 +14,8 @@ MOST = "RUNNER_PROCESSES"  #: what says how many processes a worker has at most,
 SHARED = "RUNNER_SHARED"  #: what says how many tasks it has at most in processes that they share
 EACH_SHARED = 4 * 2**20  #: bytes of memory to have for each of these; one that waits needs a third of it
 AT_MOST = 4  #: processes for each core, beside tasks that mostly wait
+ON_DEMAND = "RUNNER_ON_DEMAND"  #: set for a worker that is started when the next one asks for it
+STARTS_PROCESSES = "RUNNER_STARTS_PROCESSES"  #: set for one that asks
 THREADS = 200  #: the most that are taken by default of tasks that mostly wait
 EACH = 4 * 2**20  #: bytes of memory to have for each of these; one that waits needs less than a quarter of it
 LEAST = 16
@@ -173,12 +175,12 @@ def waiting_pool() -> str:
     return said if find_spec("greenlet") is not None else "threads"
 
 
-def parts(pool: str, concurrency: int | None, servers: int = 1) -> list[dict[str, str]]:
+def parts(pool: str, concurrency: int | None, servers: int = 1, *, on_demand: bool = False) -> list[dict[str, str]]:
     """The workers that together serve ``runner worker``, by the differences of their environments.
 
     "auto" is one for tasks that mostly wait, and one with processes for all others: so a process that forks has no task
     threads, and each pool takes jobs as it has room. With several ``servers``, each gets its share, and at least one
-    task.
+    task. ``on_demand``: that with processes is started when it is needed, if it is one of two.
     """
 
     def share(tasks: int) -> str:
@@ -198,7 +200,6 @@ def parts(pool: str, concurrency: int | None, servers: int = 1) -> list[dict[str
     own = {
         "RUNNER_CONCURRENCY": share(others), MOST: share(most), SHARED: share(_shared_tasks(concurrency, most)),
     }  # fmt: skip
-    return [
-        {"RUNNER_POOL": "prefork", "RUNNER_SERVES": "process", **own},
-        {"RUNNER_POOL": waits, "RUNNER_SERVES": "thread", "RUNNER_CONCURRENCY": share(waiting)},
-    ]
+    forks = {"RUNNER_POOL": "prefork", "RUNNER_SERVES": "process", **own}
+    other = {"RUNNER_POOL": waits, "RUNNER_SERVES": "thread", "RUNNER_CONCURRENCY": share(waiting)}
+    return [forks | {ON_DEMAND: "1"}, other | {STARTS_PROCESSES: "1"}] if on_demand else [forks, other]

@@ -253,8 +253,7 @@ def share() -> None:
     observers.installed()  # what each of its children would look for, and make, for itself
     adapters.names()  # this, too: it reads what each installed package says of itself
     task_logging.of_worker()
-    for name in scripts.names():
-        scripts.load(name)
+    scripts.read()
 
 
 def _has_children() -> bool:

@@ -5,6 +5,7 @@ import gc
 import importlib
 import json
 import logging
+import math
 import os
 import select
 import signal
@@ -14,11 +15,12 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from runner.core.backoff import Backoff
 from runner.core.processes import end_with_parent
 from runner.core.settings import REQUESTS, WorkerSettings
+from runner.tasks.capacity import ON_DEMAND, STARTS_PROCESSES
 
 QUICK = 10.0  #: a worker that lived shorter than this many seconds is restarted with a pause
 LONGEST_PAUSE = 10.0
@@ -49,13 +51,16 @@ def run(
     asked: list[int] = []
     asked_reader, asked_writer = os.pipe()  # a worker is always told by SIGTERM; here it reads what we were told by
     os.set_blocking(asked_reader, False)
-    wanted, want = os.pipe()  # requests for workers in other environments: see `runner.tasks.environments`
+    wanted, want = os.pipe()  # requests for other workers: see `runner.tasks.environments` and `runner.tasks.on_demand`
     os.set_blocking(wanted, False)
     parts = [
         {**os.environ, **one, "RUNNER_ASKED_FD": str(asked_reader), REQUESTS: str(want), "RUNNER_PART": str(number)}
         for number, one in enumerate(environments)
     ]
-    workers = [_Kept(one, (asked_reader, want)) for one in parts]
+    workers = [
+        _Kept(part, (asked_reader, want), on_demand=ON_DEMAND in one)
+        for part, one in zip(parts, environments, strict=True)
+    ]
 
     def ask(signum: int, _frame: FrameType | None) -> None:
         asked.append(signum)
@@ -75,11 +80,14 @@ def run(
         if asked:
             break
         for request in _requests(wanted):
+            if "digest" not in request:
+                workers[request["part"] - 1].is_needed()
+                continue
             settings = _in_environment(parts, request)
             name = f"{settings['RUNNER_PART']} {settings['RUNNER_ENVIRONMENT']}"
             if not any(one.name == name for one in workers):
                 workers.append(_Kept(settings, (asked_reader,), name))
-        pending = not all(one.runs for one in workers)
+        pending = any(one.due < math.inf for one in workers)
         ended = [one for one in workers if one.has_ended()]
         if until is not None and not pending and all(one.code == 0 for one in ended) and until():
             _end(workers, poll)
@@ -102,12 +110,14 @@ def run(
 
 
 class _Kept:
-    """One worker that is kept running; one with a ``name`` is in another environment."""
+    """One worker that is kept running, ``on_demand`` once it is needed. One with a ``name`` has another environment."""
 
-    def __init__(self, environment: Mapping[str, str], passed: Sequence[int], name: str = "") -> None:
+    def __init__(
+        self, environment: Mapping[str, str], passed: Sequence[int], name: str = "", *, on_demand: bool = False
+    ) -> None:
         self._environment, self._passed, self.name = environment, passed, name
         self._pid = 0
-        self._started = self._due = 0.0
+        self._started, self._due = 0.0, math.inf if on_demand else 0.0
         self._backoff, self._quick_deaths = Backoff(0.2, LONGEST_PAUSE), 0
         self._was_asked = False
         self.pidfd: int | None = None
@@ -115,8 +125,13 @@ class _Kept:
 
     @property
     def due(self) -> float:
-        """Return the seconds until it is to be started; infinite while it runs."""
-        return float("inf") if self._pid else self._due - time.monotonic()
+        """Return the seconds until it is to be started; infinite while it runs or is not needed."""
+        return math.inf if self._pid else self._due - time.monotonic()
+
+    def is_needed(self) -> None:
+        """Have it started from now on."""
+        if self._due == math.inf:
+            self._due = 0.0
 
     def start(self) -> None:
         """Start it, if it does not run and its delay is over."""
@@ -181,10 +196,12 @@ def _import() -> None:
     """Import what all workers need, so that they share its memory and start at once."""
     _leave_working_directory()
     from runner.crews import adapter  # noqa: F401 - for what it imports
+    from runner.providers.redis import scripts
     from runner.tasks import shared_thread, worker  # noqa: F401 - for what they import
 
     for name in WITH_THE_FIRST:
         importlib.import_module(name)
+    scripts.read()
     gc.collect()
     gc.freeze()  # a collector that walked through it in a worker would give that a copy of it all
 
@@ -234,16 +251,15 @@ def _close_all_but(kept: set[int]) -> None:
                 os.dup2(nothing, number, inheritable=False)
 
 
-def _requests(wanted: int) -> list[str]:
+def _requests(wanted: int) -> list[dict[str, Any]]:
     """Return the requests since the last call, each once."""
     with contextlib.suppress(BlockingIOError):
-        return list(dict.fromkeys(os.read(wanted, 1 << 16).decode().splitlines()))
+        return [json.loads(one) for one in dict.fromkeys(os.read(wanted, 1 << 16).decode().splitlines())]
     return []
 
 
-def _in_environment(parts: Sequence[Mapping[str, str]], request: str) -> dict[str, str]:
+def _in_environment(parts: Sequence[Mapping[str, str]], asked: Mapping[str, Any]) -> dict[str, str]:
     """Return the settings of a worker in another environment, for the part that requested it."""
-    asked = json.loads(request)
     part = parts[asked["part"]]
     own = {
         "RUNNER_QUEUE": asked["queue"],
@@ -251,7 +267,7 @@ def _in_environment(parts: Sequence[Mapping[str, str]], request: str) -> dict[st
         "RUNNER_ENVIRONMENT_BUNDLE": asked["bundle"],
         "RUNNER_ENVIRONMENT_FILE": asked["file"],
     }
-    return {name: value for name, value in part.items() if name != REQUESTS} | own
+    return {name: value for name, value in part.items() if name not in (REQUESTS, ON_DEMAND, STARTS_PROCESSES)} | own
 
 
 def _wait(workers: Sequence[_Kept], seconds: float, wanted: int | None = None) -> None:

@@ -12,17 +12,18 @@ log = logging.getLogger(__name__)
 
 
 class PeriodicWork(threading.Thread, ABC):
-    """Runs now, and about every ``period`` seconds, until the process ends. A failure does not end it."""
+    """Runs now, and about every ``period`` seconds, until it ``is_done`` or its process ends. No failure ends it."""
 
     period: float
+    is_done = False
 
     def __init__(self, url: str) -> None:
         super().__init__(name=type(self).__name__.lower(), daemon=True)
         self._url = url
 
     def run(self) -> None:
-        """Run until the process ends."""
-        while True:
+        """Run until then."""
+        while not self.is_done:
             try:
                 with connect(self._url, name=f"runner:{self.name}", timeout=5.0) as client:
                     self.run_once(client)

@@ -19,7 +19,7 @@ from runner.core.settings import WorkerSettings, setting, worker_labels
 from runner.providers.redis.connection import connect
 from runner.providers.redis.protocol import READS, name_of
 from runner.tasks import app as celery_side
-from runner.tasks import jobs, pool, transport
+from runner.tasks import jobs, on_demand, pool, transport
 from runner.tasks.broker import CeleryBroker
 from runner.tasks.heartbeat import Heartbeat
 from runner.tasks.housekeeping import Housekeeping
@@ -75,6 +75,7 @@ class HeartbeatStep(bootsteps.StartStopStep):
         Housekeeping(url).start()
         if threads:
             Preloading(url).start()
+            on_demand.start(url, queue)
         worker_shutting_down.connect(self._shutting_down)
         if not heartbeat.registered.wait(30):
             log.warning("the store does not answer yet; no task is claimed until it does")

@@ -21,6 +21,8 @@ key                                  type     holds, and how long
 ``HOME:monitors``                    string   set while a Flower watches; expires in seconds
 ``HOME:clients``                     set      the models' clients that workers have imported; expires a week after the
                                               last did
+``HOME:processes``                   string   set while workers are known to need processes; expires a week after
+                                              the last found that out
 ``HOME:partition``                   string   which of several stores this one is (`partitions`); kept
 ``runner:{cluster}:partitions``      string   the tags of a Redis Cluster's partitions, with blanks between them; kept
 ``HOME:bundle:SHA``                  hash     a packed crew: data, how many running runs use it, their plans as JSON;
@@ -129,6 +131,7 @@ TEMPLATES: dict[str, str] = {
     "leader_key": "{home}:leader",
     "monitors_key": "{home}:monitors",
     "clients_key": "{home}:clients",
+    "processes_key": "{home}:processes",
     "partition_key": "{home}:partition",
     "bundle_key": "{home}:bundle:{sha}",
     "batch_key": "{home}:batch:{batch}",

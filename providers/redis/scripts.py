@@ -144,6 +144,12 @@ def load(name: str, clock: Clock = SERVER_CLOCK) -> LuaScript:
     return LuaScript(name, _FOLDER.joinpath(f"{name}.lua").read_text("utf-8"), clock)
 
 
+def read() -> None:
+    """Read all scripts, which a fork then has."""
+    for name in names():
+        load(name)
+
+
 def preload_scripts(client: Any, *names: str) -> None:
     """Let the server know these scripts, in one round trip, so that the first call of each is as fast as the others.
 

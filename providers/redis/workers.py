@@ -14,7 +14,7 @@ from runner.providers.records import Beat, HeldClaim
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.connection import Client
 from runner.providers.redis.outages import NotNow
-from runner.providers.redis.protocol import FIRST, POOLS, queue_in, served
+from runner.providers.redis.protocol import FIRST, POOLS, queue_in, queue_of, served
 from runner.providers.redis.scripts import stamp
 
 AT_ONCE = 12  #: claims that one script takes back: about a millisecond, in which the server serves no other client
@@ -295,6 +295,20 @@ class Workers:
         for one in served(queue_in(self.home, queue), pools):
             pipe.llen(one)
         return sum(map(int, pipe.execute()))
+
+    def needs_processes(self, queue: str, seconds: float) -> bool:
+        """Wait, for at most so many seconds, until there is a task for the processes of those who serve this queue.
+
+        A job stays where it is. Also true if the workers of this store are known to have needed processes before.
+        """
+        if self.client.exists(self._key("processes_key")) or self.queue_length(queue, ("process",)):
+            return True
+        newest = queue_of(queue_in(self.home, queue))
+        return self.client.blmove(newest, newest, seconds, "RIGHT", "RIGHT") is not None
+
+    def use_processes(self, seconds: int) -> None:
+        """Say that workers of this store need processes; it is known for so long from now on."""
+        self.client.set(self._key("processes_key"), "1", ex=seconds)
 
     def clients(self, imported: Collection[str], seconds: int) -> set[str]:
         """The models' clients that workers have imported, with these, which are known for so long from now on."""

@@ -109,13 +109,24 @@ def worker(
         if not servers[0].url:
             environment["RUNNER_REDIS_URL"] = os.environ["RUNNER_REDIS_URL"] = stores[0].url
         options.check_broker()
-        parts = capacity.parts(pool, concurrency, len(servers))
+        parts = capacity.parts(pool, concurrency, len(servers), on_demand=not until_idle and _starts_processes_late())
         return parent.run(
             [{**environment, **server.environment, **part} for server in servers for part in parts],
             until=_until(stores, until_idle),
             poll=0.5,
             tries=3 if until_idle else None,
         )
+
+
+def _starts_processes_late() -> bool:
+    """Whether the processes begin when the fleet first has a task for them: where nothing is imported for them, which
+    takes seconds, and the queues are on the store, where a job can be seen without taking it.
+    """
+    from runner.engine import adapters
+
+    chosen = os.environ.get("RUNNER_PRELOAD")
+    preloads = adapters.preloads() if chosen is None else chosen
+    return not preloads and not os.environ.get("RUNNER_BROKER_URL")
 
 
 def _opened(servers: Sequence[Server], stack: ExitStack) -> list[Store]:

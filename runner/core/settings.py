@@ -195,10 +195,11 @@ def offline_model() -> Path | None:
 
 # -- those of a worker alone
 
-REQUESTS = "RUNNER_ENVIRONMENTS_FD"  #: where it reads which descriptor takes its requests for environments
+REQUESTS = "RUNNER_REQUESTS_FD"  #: where it reads which descriptor takes its requests for other workers
 WITHHELD = (
     "RUNNER_REDIS_URL", "RUNNER_BROKER_URL", "RUNNER_BUNDLE_KEY", "RUNNER_FLOWER_AUTH",
     "RUNNER_WORKER_ID", "RUNNER_ASKED_FD", REQUESTS, "RUNNER_PART",
+    "RUNNER_ON_DEMAND", "RUNNER_STARTS_PROCESSES",
 )  # fmt: skip
 """What a task's code starts does not inherit: passwords, and what means something to the worker alone. It may start
 anything, such as a shell tool's ``env``, whose output a model then reads."""

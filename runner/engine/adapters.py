@@ -6,6 +6,7 @@ Each family of adapters is an entry point of the group ``crew_runner.adapters``;
 import functools
 from collections.abc import Callable, Iterable
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -74,6 +75,11 @@ def word_of(thing: object) -> str:
 def preloaded() -> list[str]:
     """Return the adapters that a worker preloads by default."""
     return [name for plugin in plugins() for name in plugin.preloaded]
+
+
+def preloads() -> bool:
+    """Whether a worker has something to preload by default."""
+    return any(find_spec(plugin.framework) for plugin in plugins() if plugin.preloaded and plugin.framework)
 
 
 def preload(name: str) -> None:

@@ -38,6 +38,11 @@ def test_auto_is_a_worker_of_each_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [one["RUNNER_CONCURRENCY"] for one in capacity.parts("auto", 50)] == ["16", "50"]
     assert [one["RUNNER_CONCURRENCY"] for one in capacity.parts("auto", None)] == ["4", str(capacity.agents())]
     assert [one["RUNNER_POOL"] for one in capacity.parts("auto", None)] == ["prefork", "shared"]
+    late = capacity.parts("auto", None, on_demand=True)
+    assert [(capacity.ON_DEMAND in one, capacity.STARTS_PROCESSES in one) for one in late] == [
+        (True, False), (False, True),
+    ]  # fmt: skip
+    assert capacity.parts("prefork", 1, on_demand=True) == capacity.parts("prefork", 1)
     assert capacity.parts("threads", 7) == [{"RUNNER_POOL": "threads", "RUNNER_CONCURRENCY": "7"}]
     assert [one["RUNNER_CONCURRENCY"] for one in capacity.parts("auto", 5, servers=3)] == ["2", "2"]
     assert [one["RUNNER_CONCURRENCY"] for one in capacity.parts("prefork", 1, servers=3)] == ["1"]

@@ -1,5 +1,6 @@
 """The parent of a worker, beside what tests of whole workers see."""
 
+import math
 import os
 import signal
 import sys
@@ -8,6 +9,13 @@ from typing import Any
 import pytest
 
 from runner.tasks.parent import _Kept
+
+
+def test_one_on_demand_is_due_once_it_is_needed() -> None:
+    kept = _Kept(os.environ, (), on_demand=True)
+    assert kept.due == math.inf
+    kept.is_needed()
+    assert kept.due <= 0
 
 
 @pytest.mark.slow  # it starts a process

@@ -120,6 +120,7 @@ def test_a_worker_of_one_pool_serves_all(pool: str, fleet: Any, client: Client, 
 def test_a_part_that_died_is_started_again(fleet: Any, client: Client, crew_of: Any, eventually: Any) -> None:
     # Given a worker of two parts
     worker = fleet.start("--pool", "auto", "--concurrency", "1")
+    assert client.submit(f"{crew_of(PLACES)}:plainly").wait(60).result == "process"
 
     def parts() -> dict[str, int]:
         return {one.fields["pool"]: one.fields["pid"] for one in client.store.workers.alive()}
