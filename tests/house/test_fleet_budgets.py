@@ -149,7 +149,7 @@ BUDGETS = {
     "task": Cost(calls=205, sent=2, trips=2, inside=44, received=887, answered=786),
     "next task": Cost(calls=176, sent=1, trips=1, inside=25, received=553, answered=343),
     "next run": Cost(calls=181, sent=1, trips=1, inside=49, received=499, answered=337),
-    "agent": Cost(calls=915, sent=6, trips=4, inside=71, received=2293, answered=803),
+    "agent": Cost(calls=915, sent=6, trips=4, inside=71, received=2294, answered=803),
     "step": Cost(calls=43, sent=1, trips=1, inside=6, received=502, answered=78),
     "mapped step": Cost(calls=41, sent=0, trips=0, inside=0, received=40, answered=1),
     "call": Cost(calls=108, sent=1, trips=1, inside=10, received=870, answered=5),
