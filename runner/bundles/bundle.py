@@ -6,16 +6,18 @@ files only; which, and which not, says `runner.bundles.selection`.
 
 import hashlib
 import io
+import json
 import os
 import stat
 import tarfile
 import zlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import IO, cast
 
 from runner.bundles.index_credentials import refuse_login
 from runner.bundles.selection import (
+    CALLS_FILE,
     DEFAULT_LIMIT,
     IGNORE_FILE,
     MAX_LIMIT,
@@ -74,6 +76,29 @@ def pack(target: Target, *, limit: int = DEFAULT_LIMIT, own: Iterable[os.stat_re
             member.size, member.mode = len(content), mode
             tar.addfile(member, io.BytesIO(content))
     return Bundle(sink.sha256(), sink.data(), target.module, files, size, asks, tuple(sorted(left_out)))
+
+
+def with_calls(bundle: Bundle, records: Mapping[str, str], *, limit: int = DEFAULT_LIMIT) -> tuple[Bundle, int]:
+    """Return the bundle with the recorded calls of its code, the first ones as far as the limit allows, and how many
+    those are."""
+    kept: dict[str, str] = {}
+    room = min(limit, MAX_LIMIT) - bundle.size - 2  # the braces
+    for key, text in records.items():
+        room -= len(json.dumps({key: text}, ensure_ascii=False).encode())  # its braces are the comma and the space
+        if room < 0:
+            break
+        kept[key] = text
+    if not kept:
+        return bundle, 0
+    content = json.dumps(kept, ensure_ascii=False).encode()
+    with io.BytesIO(zlib.decompress(bundle.data)) as plain:
+        with tarfile.open(fileobj=plain, mode="a", format=tarfile.PAX_FORMAT) as tar:
+            member = tarfile.TarInfo(CALLS_FILE)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+        sink = _Sink()
+        sink.write(plain.getvalue())
+    return replace(bundle, sha256=sink.sha256(), data=sink.data(), size=bundle.size + len(content)), len(kept)
 
 
 def contents(bundle: Bundle) -> list[tuple[str, int]]:

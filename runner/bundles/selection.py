@@ -28,12 +28,14 @@ DEFAULT_LIMIT = 32 * MIB
 MAX_LIMIT = 1024 * MIB
 MAX_FILES = 20_000
 IGNORE_FILE = ".runnerignore"
+CALLS_FILE = ".runner-calls.json"
+"""In a bundle, and no file of the author's: what models answered to its code where that was read."""
 
 IGNORED = (
     # histories, caches and environments: large, and no part of the crew
     # (with slashes: a line `!.cache/` brings a folder back only where its rule has one, too)
     *(".git", ".hg/", ".svn/", "__pycache__/", "*.pyc", ".venv/", "node_modules/", ".tox/", ".mypy_cache/"),
-    *(".pytest_cache/", ".ruff_cache/", "*.egg-info/", ".checkpoints/", ".DS_Store", IGNORE_FILE),
+    *(".pytest_cache/", ".ruff_cache/", "*.egg-info/", ".checkpoints/", ".DS_Store", IGNORE_FILE, CALLS_FILE),
     *(".cache/", ".local/"),  # of a crew file in a home directory: unpacked bundles are in there
 )
 

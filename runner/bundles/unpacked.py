@@ -6,6 +6,7 @@ its last use. Removal takes an exclusive lock and renames the folder first: a pr
 
 import contextlib
 import fcntl
+import json
 import os
 import re
 import shutil
@@ -14,7 +15,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from runner.bundles.unpacking import unpack
+from runner.bundles.unpacking import calls_beside, unpack
 from runner.core.file_locks import unheld
 
 UNUSED = 7 * 24 * 3600.0  #: seconds after which an unused bundle is removed
@@ -47,6 +48,15 @@ def hold(sha256: str, cache: Path, fetch: Callable[[], bytes]) -> tuple[Path, in
         os.close(handle)  # it was taken away between the two
 
 
+def calls(home: Path) -> dict[str, str]:
+    """Return the recorded calls that go with the code in a bundle's folder."""
+    try:
+        found: dict[str, str] = json.loads(calls_beside(home).read_bytes())
+    except FileNotFoundError:
+        return {}
+    return found
+
+
 def tidy(cache: Path, limit: float) -> None:
     """Remove bundles that were unused for long, the least recently used while all take more than ``limit`` bytes,
     and those that killed processes left partly unpacked or removed. Bundles in use stay."""
@@ -72,6 +82,7 @@ def _remove(path: Path) -> bool:
     gone = path.with_name(f".gone-{uuid.uuid4().hex}")
     try:
         with unheld(path, os.O_DIRECTORY):
+            calls_beside(path).unlink(missing_ok=True)  # first: who finds no folder unpacks both
             path.rename(gone)
     except OSError:  # it is used, or another worker of this machine was first
         return False
@@ -89,5 +100,7 @@ def _size(folder: Path, inode: int) -> int:
     """Return the size in bytes of all files of a bundle, which do not change."""
     known = (str(folder), inode)
     if known not in _sizes:
-        _sizes[known] = sum(Path(place, name).lstat().st_size for place, _, names in os.walk(folder) for name in names)
+        files = [Path(place, name) for place, _, names in os.walk(folder) for name in names]
+        files += [beside] if (beside := calls_beside(folder)).is_file() else []
+        _sizes[known] = sum(file.lstat().st_size for file in files)
     return _sizes[known]

@@ -12,14 +12,15 @@ import zlib
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from runner.bundles.selection import DEFAULT_LIMIT, MAX_FILES, MAX_LIMIT, MIB
+from runner.bundles.selection import CALLS_FILE, DEFAULT_LIMIT, MAX_FILES, MAX_LIMIT, MIB
 from runner.core.errors import BundleDamaged, TaskError
 
 
 def unpack(data: bytes, sha256: str, cache: Path) -> Path:
     """Return the folder ``cache/<sha256>`` with the bundle's files; unpacks and verifies it if it does not exist yet.
 
-    Processes may unpack the same bundle at once: each into a folder of its own, and one rename wins.
+    Processes may unpack the same bundle at once: each into a folder of its own, and one rename wins. The recorded calls
+    of its code are no file of it: they lie beside the folder (`calls_beside`).
     """
     if not re.fullmatch(r"[0-9a-f]{64}", sha256):
         raise TaskError(f"{sha256[:80]!r} is not the sha256 of a bundle")
@@ -36,6 +37,11 @@ def unpack(data: bytes, sha256: str, cache: Path) -> Path:
                 files = Path(scratch, "files")
                 files.mkdir(mode=0o700)
                 _extract(plain, files)
+                calls = files / CALLS_FILE
+                if calls.is_file():
+                    calls.chmod(0o600)
+                    _sync_one(calls)
+                    calls.rename(calls_beside(home))  # first: where the folder is, they are
                 _sync(files)
         except (zlib.error, tarfile.TarError, FileExistsError, NotADirectoryError) as error:
             raise _damaged(sha256, str(error)) from error
@@ -48,6 +54,11 @@ def unpack(data: bytes, sha256: str, cache: Path) -> Path:
                 raise
         _sync_one(cache)
     return home
+
+
+def calls_beside(home: Path) -> Path:
+    """Where the recorded calls of the code in an unpacked bundle are; most have none."""
+    return home.with_name(f"{home.name}.calls")
 
 
 def _expand(data: bytes, sha256: str, plain: IO[bytes]) -> None:

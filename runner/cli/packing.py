@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from runner.bundles.bundle import Bundle, contents
 from runner.bundles.selection import IGNORE_FILE
+from runner.cli.stdio import counted
 from runner.core.plain_text import json_text
 
 _KINDS = {
@@ -29,6 +30,16 @@ def left_out(bundle: Bundle) -> str | None:
     if more := len(listed) - len(shown):
         parts.append(f"and {more} more")
     return f"not packed: {', '.join(parts)}; a line !NAME in {IGNORE_FILE} includes one, --dry-run lists all"
+
+
+def calls(made: int, kept: int, name: str) -> str | None:
+    """One line on the calls that a file made while it was read; None where it made none."""
+    if not made:
+        return None
+    line = f"{name} made {counted(made, 'call')} while it was imported here: the answers go with its runs"
+    if kept == made:
+        return line
+    return f"{line}, except the last {made - kept:,}, which are made again: --bundle-limit leaves no room for them"
 
 
 def show(bundle: Bundle, crew: str, as_json: bool, write: Callable[[str], None]) -> None:

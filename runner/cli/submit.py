@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from runner.bundles import dotenv
+from runner.bundles.bundle import pack
 from runner.bundles.project import environment_file
 from runner.bundles.target import parse_target
 from runner.cli import batch as batches
@@ -21,9 +22,10 @@ from runner.client import Client, RunHandle, RunResult
 from runner.client.batch import AT_ONCE
 from runner.client.files import write_files
 from runner.client.submission import KEEP, prepare
-from runner.core.errors import Exit, LeadsOutside, MissingDependency, RunnerError, UsageError
+from runner.core.errors import Exit, LeadsOutside, MissingDependency, RunnerError, UnpaidReading, UsageError
 from runner.core.plain_text import json_text
 from runner.core.settings import LONGEST
+from runner.core.settings import bundle_limit as limit_of_bundles
 from runner.engine.adapters import untested
 from runner.llm.list_prices import configured
 from runner.modelserver import stubs
@@ -112,7 +114,23 @@ def submit(
         _take_environment(file)
         source = stack.enter_context(batches.opened(each)) if each is not None else None
         given = inputs if source is None else batches.first(source, str(each), inputs)
-        prepared = prepare(target, limit=bundle_limit, inputs=given, alone=True, meanwhile=reading(file), own=own)
+        try:
+            prepared = prepare(
+                target,
+                limit=bundle_limit,
+                inputs=given,
+                alone=True,
+                meanwhile=reading(file),
+                own=own,
+                paying=not dry_run,
+            )
+        except UnpaidReading as error:
+            say(str(error))
+            packed = pack(parse_target(target), limit=bundle_limit or limit_of_bundles(), own=own)
+            packing.show(packed, file.name, as_json, write)
+            return 0
+        if line := packing.calls(prepared.calls, prepared.calls_kept, file.name):
+            say(line)
         if line := untested(prepared.adapter):
             say(line)
         if prepared.is_script:

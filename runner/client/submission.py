@@ -9,7 +9,7 @@ import tarfile
 import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +75,10 @@ class Prepared:
     """The digest of the environment that it asks for, and the crew file in its bundle; "" for none."""
     reader: Reader
     """The process that read it; gone unless its plan grows."""
+    calls: int = 0
+    """How many calls its file made while it was read. The answers go with its code."""
+    calls_kept: int = 0
+    """How many of these answers do: as many as its bundle has room for."""
 
     def signature(self) -> dict[str, str]:
         """Return the field with the signature of its code; none without a key."""
@@ -139,6 +143,7 @@ def prepare(
     alone: bool = False,
     meanwhile: AbstractContextManager[None] | None = None,
     own: Iterable[os.stat_result] = (),
+    paying: bool = True,
 ) -> Prepared:
     """Read, plan and pack a crew. Nothing is stored.
 
@@ -150,29 +155,34 @@ def prepare(
         alone: this process has one thread and nothing that the crew must not see, so it can be forked, which is faster.
         meanwhile: a context that is open while the file is read.
         own: files that are not packed, by their status: those that the command reads and writes.
+        paying: whether the file may ask models while it is read. Their answers are packed, and serve wherever the file
+            is imported for a run.
 
-    Raises `UsageError` with what is wrong.
+    Raises `UsageError` with what is wrong; `UnpaidReading` for a file that asks one and may not.
     """
     target = parse_target(target_text)
-    reader = Reader(Request.of(target, inputs or {}), alone=alone)
+    request, limit = Request.of(target, inputs or {}, paying=paying), limit or settings.bundle_limit()
+    reader = Reader(request, alone=alone)
     try:
         with meanwhile or nullcontext():
             try:
-                packed = bundle.pack(target, limit=limit or settings.bundle_limit(), own=own)
+                packed = bundle.pack(target, limit=limit, own=own)
             except UsageError:
                 reader.found()  # what is wrong with the crew file comes first
                 raise
-            environment, wanted = "", _environment(target, packed)
-            if wanted is not None:
-                environment = f"{wanted.digest} {target.file.relative_to(target.root).as_posix()}"
+            wanted = _environment(target, packed)
             try:
                 found = reader.found()
             except BadCrew as error:
                 if wanted is None or not _may_differ(error, wanted) or (python := _elsewhere(wanted)) is None:
                     raise
                 reader.close()
-                reader = Reader(Request.of(target, inputs or {}), python=python)
+                reader = Reader(replace(request, calls=reader.calls), python=python)
                 found = reader.found()
+            calls_kept = 0
+            if reader.calls:
+                packed, calls_kept = bundle.with_calls(packed, reader.calls, limit=limit)
+                wanted = _environment(target, packed)  # it may be that of this bundle alone
     except BaseException:
         reader.close()
         raise
@@ -195,8 +205,10 @@ def prepare(
         kinds=found["kinds"],
         names=found["names"],
         triggers=found["triggers"],
-        environment=environment,
+        environment=f"{wanted.digest} {target.file.relative_to(target.root).as_posix()}" if wanted is not None else "",
         reader=reader,
+        calls=len(reader.calls),
+        calls_kept=calls_kept,
     )
 
 

@@ -3,7 +3,8 @@
     RunnerError
     ├── UsageError            exit 2: nothing was stored
     │   ├── BadCrew           the crew file, or the crew in it, cannot be run
-    │   │   └── BadFlow       the flow in it cannot be run (a ValueError too)
+    │   │   ├── BadFlow       the flow in it cannot be run (a ValueError too)
+    │   │   └── UnpaidReading it was to be read without calls of models, and makes one
     │   ├── BadInput          an input is missing or cannot be read
     │   ├── BadCheckpoint     a checkpoint that cannot be read, or has not what is asked of it
     │   └── BundleTooLarge    what lies beside the crew file is over the limit
@@ -64,6 +65,10 @@ class UsageError(RunnerError):
 
 class BadCrew(UsageError):
     """The crew file, or the crew in it, cannot be run as it is."""
+
+
+class UnpaidReading(BadCrew):
+    """The crew file was to be read without calls of models, and makes one."""
 
 
 class BadFlow(BadCrew, ValueError):

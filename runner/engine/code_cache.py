@@ -28,6 +28,7 @@ from runner.core.jobs import Claim
 from runner.engine import adapters
 from runner.engine.attempt import Loaded
 from runner.engine.ports import Store
+from runner.journal.imports import answer_task, answered
 from runner.journal.journal import Journal
 
 if TYPE_CHECKING:
@@ -146,9 +147,13 @@ class CodeCache:
         *,
         root: Path | None = None,
         adapter: str = "",
+        journal: Journal | None = None,
     ) -> Loaded:
         """Return the crew ``attr`` of ``module`` in a bundle, for the adapter of that name. Raises `BadCrew` or
         `MissingDependency`.
+
+        Calls of models that its code makes meanwhile are answered from where it was read, or are recorded in the
+        ``journal`` of the task.
 
         A task that works in a copy of the bundle, at ``root``, imports its code from there: so ``__file__`` is the same
         for each attempt, and what the code writes beside itself belongs to the task.
@@ -161,7 +166,7 @@ class CodeCache:
                 return self._loaded[key]
         given = loader.Given(inputs or {})
         with ContextValue(loader.given, given):  # unlocked: one slow import does not hold up others
-            loaded = self._load(sha, module, attr, name, given, root, adapter)
+            loaded = self._load(sha, module, attr, name, given, root, adapter, journal)
         found = replace(loaded, made_with=given.used)
         with self._lock:
             if root is not None or getattr(found.adapter, "remembers", False):
@@ -176,7 +181,15 @@ class CodeCache:
         return found
 
     def _load(
-        self, sha: str, module: str, attr: str, name: str, inputs: Mapping[str, Any], root: Path | None, adapter: str
+        self,
+        sha: str,
+        module: str,
+        attr: str,
+        name: str,
+        inputs: Mapping[str, Any],
+        root: Path | None,
+        adapter: str,
+        journal: Journal | None,
     ) -> Loaded:
         is_used = sha in self._used  # its crews are good for one task each
         if is_used and root is None:
@@ -185,12 +198,16 @@ class CodeCache:
         with _at(root):
             if is_used and copy is not None:  # other tasks here, which share the process, have all that they need
                 loader.unload(sha, used=True)
+            calls = unpacked.calls(self._folder / sha)
             if attr.endswith(CALL):
+                if journal is not None:
+                    answer_task(journal, root, calls)
                 whole = run_program.program(root, module, attr, key=sha, inputs=inputs, adapter=adapter)
                 return _loaded(whole, name)
-            found = loader.load(root, module, key=sha)
-            _, crew = loader.find_crew(found, attr, adapters.is_crew, adapters.chosen, adapters.factories)
-            made = _loaded(crew, name)
+            with answered(journal, root, calls) if journal is not None else contextlib.nullcontext():
+                found = loader.load(root, module, key=sha)
+                _, crew = loader.find_crew(found, attr, adapters.is_crew, adapters.chosen, adapters.factories)
+                made = _loaded(crew, name)
             return made if copy is None else replace(made, files=tuple(loader.files_of(sha)))
 
 

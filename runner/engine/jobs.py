@@ -264,7 +264,8 @@ class JobAttempt(Attempt):
         for prepare in () if self._beside else adapters.preparations(claim.adapter):
             prepare(jobs.home(claim.job))
         root, code = self._folder.enter(journal), (claim.bundle, claim.module, claim.attr)
-        read = partial(jobs.code.get, *code, claim.crew, claim.inputs, root=root, adapter=claim.adapter)
+        how: dict[str, Any] = {"root": root, "adapter": claim.adapter, "journal": journal}
+        read = partial(jobs.code.get, *code, claim.crew, claim.inputs, **how)
         while self.waiter is not None and not jobs.code.has(*code):  # reading it may block
             if (found := self.waiter.once(code, read)) is not None:
                 return found

@@ -16,6 +16,7 @@ from runner.journal.nested import ChildJournal
 _enclosing: ContextVar[Journal | None] = ContextVar("runner_enclosing_journal", default=None)
 _inherited: ContextVar[Journal | None] = ContextVar("runner_brought_journal", default=None)  # of who began the thread
 _default_journals: list[Journal] = []  # those that take in what has no context
+_importing: ContextVar[Journal | None] = ContextVar("runner_importing", default=None)
 
 _innermost: ContextVar["inside_of | None"] = ContextVar("runner_inside_of", default=None)
 
@@ -58,26 +59,48 @@ class inside_of:
                 token.var.reset(token)
 
 
+class importing:
+    """Context in which code is imported: its calls of models and tools, also in threads that are started here, belong
+    to this journal until that is closed. Nothing else of what it does is a task's.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    def __enter__(self) -> None:
+        _follow_threads()
+        self._token = _importing.set(self._journal)
+
+    def __exit__(self, *raised: Any) -> None:
+        _importing.reset(self._token)
+
+
 def _in_child() -> None:
     """A process that was forked in a task, as by `multiprocessing`, belongs to no task, because the journal's
     connection and locks are the parent's. Its contexts are reset. Nor is it a worker, which hands tasks back when it is
     asked to end: the process that forked it waits for its end.
     """
-    global _enclosing, _inherited
+    global _enclosing, _inherited, _importing
     if journal_here() is not None:
         for number, theirs in ((signal.SIGTERM, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
             if callable(signal.getsignal(number)):
                 signal.signal(number, theirs)
     _enclosing = ContextVar("runner_enclosing_journal", default=None)
     _inherited = ContextVar("runner_brought_journal", default=None)
+    _importing = ContextVar("runner_importing", default=None)
     _default_journals.clear()
 
 
 os.register_at_fork(after_in_child=_in_child)
 
 
-def current_journal() -> tuple[Journal, bool] | None:
-    """Return the journal of a call made here, and whether it is only a guess."""
+def current_journal(*, imports: bool = False) -> tuple[Journal, bool] | None:
+    """Return the journal of the task that something here is done in, and whether it is only a guess.
+
+    With ``imports``, where code is imported, that of the import.
+    """
+    if imports and (journal := _importing.get()) is not None and not journal.is_over:
+        return journal, False
     journal = _enclosing.get()
     if journal is not None:
         return journal, False
@@ -118,15 +141,15 @@ def _follow_threads() -> None:
 
     @wraps(start)
     def started(thread: threading.Thread) -> None:
-        journal = journal_here()
-        if journal is not None:
-            thread.run = partial(_inheriting, journal, thread.run)  # type: ignore[method-assign]  # this one thread's
+        here = journal_here(), _importing.get()
+        if here != _NOWHERE:
+            thread.run = partial(_inheriting, here, thread.run)  # type: ignore[method-assign]  # this one thread's
         start(thread)
 
     @wraps(submit)
     def submitted(pool: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
         # Also without a journal: the pool's thread may have been begun by another task.
-        return submit(pool, _inheriting, journal_here(), fn, *args, **kwargs)
+        return submit(pool, _inheriting, (journal_here(), _importing.get()), fn, *args, **kwargs)
 
     for owner, name, method in ((threading.Thread, "start", started), (ThreadPoolExecutor, "submit", submitted)):
         setattr(owner, name, method)
@@ -137,9 +160,14 @@ def journal_here() -> Journal | None:
     return _enclosing.get() or _inherited.get()
 
 
-def _inheriting(journal: Journal | None, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    token = _inherited.set(journal)
+_Here = tuple[Journal | None, Journal | None]
+_NOWHERE: _Here = (None, None)
+
+
+def _inheriting(here: _Here, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    token, importing = _inherited.set(here[0]), _importing.set(here[1])
     try:
         return fn(*args, **kwargs)
     finally:
+        _importing.reset(importing)
         _inherited.reset(token)

@@ -64,6 +64,17 @@ class Journal(ModelCalls):
         self.files = NO_FILES
         self._known = _UNKNOWN  # of the function that was done last
 
+    def add_recorded(self, records: Mapping[str, str]) -> None:
+        """Before anything is done: these were recorded before all else, where its code was read."""
+        self._found = {**records, **self._found}
+        for key, text in records.items():
+            self._recorded.setdefault(key, text)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is closed."""
+        return self._over
+
     def close(self) -> None:
         """The task has ended. A thread that it left behind records nothing any more, and stops."""
         with self._writing:

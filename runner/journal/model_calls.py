@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from runner.core.ledger import AccountKey, Usage, caller, usage_in
@@ -18,6 +19,7 @@ class ModelCalls(StepWrites):
     replay_from_start: bool
     calls_out: set[Frame]  #: those that are under way
     calls = 0
+    root: Path | None = None  #: where code was imported from whose calls were made elsewhere, too: it does not count
 
     def has_call(self, digest: str, *, unattributed: bool = False) -> bool:
         """Whether a model call with this hash is recorded for the current position."""

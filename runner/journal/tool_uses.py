@@ -181,7 +181,7 @@ def _recording(fn: Callable[..., Any], about: About, passing: tuple[type[BaseExc
 
 
 def _begun(about: About, passing: tuple[type[BaseException], ...], args: Any, kwargs: Any) -> "_Use | None":
-    found = current_journal()
+    found = current_journal(imports=True)
     use = about(*args, **kwargs) if found is not None else None
     if found is None or use is None:
         return None

@@ -20,6 +20,7 @@ from runner.engine.jobs import JobExecutor
 from runner.engine.local import LocalStops
 from runner.engine.ports import Store
 from runner.journal import shared_memory
+from runner.journal.imports import ReadCalls
 from runner.providers.memory import MemoryStore
 from runner.testing.clock import ManualClock
 
@@ -39,8 +40,9 @@ class Prepared(NamedTuple):
 def prepare(crew: Path | str, inputs: Mapping[str, Any] | None = None) -> Prepared:
     """Read a crew file in this process, and pack its bundle."""
     target = parse_target(str(crew))
-    reading, packed = Reading(Request.of(target, inputs or {})), bundle.pack(target)
+    reading, packed = Reading(Request.of(target, inputs or {}), calls := ReadCalls(target.root)), bundle.pack(target)
     found = reading.found()
+    packed, _ = bundle.with_calls(packed, calls.records)
     plan, given = plan_of(found), {**found["inputs"], **(inputs or {})}
     triggers = ",".join(found["checkpoints"]["on_events"]) if found["checkpoints"] else ""
     fields = {

@@ -5,13 +5,13 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from runner.bundles import loader
 from runner.bundles.target import Target
 from runner.client.reading import shapes
 from runner.core import errors
-from runner.core.errors import BadCrew, MissingDependency, RunnerError
+from runner.core.errors import BadCrew, MissingDependency, RunnerError, UnpaidReading
 from runner.core.inputs import as_json, given_as_json
 from runner.core.plain_text import why_no_name
 from runner.core.plan import Plan
@@ -19,12 +19,18 @@ from runner.engine import adapters
 from runner.engine.adapter import Adapter
 from runner.events.types import CheckpointEventType
 
+if TYPE_CHECKING:
+    from runner.journal.imports import ReadCalls
+
 Found = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to read. ``inputs`` are those of the run, for a class that needs arguments."""
+    """What to read. ``inputs`` are those of the run, for a class that needs arguments.
+
+    ``calls`` are those of models that were made when it was read before; others are made only if it is ``paying``.
+    """
 
     file: str
     attr: str | None
@@ -32,12 +38,20 @@ class Request:
     module: str
     include: str
     inputs: dict[str, Any] = field(default_factory=dict)
+    calls: dict[str, str] = field(default_factory=dict)
+    paying: bool = True
 
     @classmethod
-    def of(cls, target: Target, inputs: Mapping[str, Any]) -> "Request":
+    def of(cls, target: Target, inputs: Mapping[str, Any], *, paying: bool = True) -> "Request":
         """Return the request for a target."""
         return cls(
-            str(target.file), target.attr, str(target.root), target.module, str(target.include), given_as_json(inputs)
+            str(target.file),
+            target.attr,
+            str(target.root),
+            target.module,
+            str(target.include),
+            given_as_json(inputs),
+            paying=paying,
         )
 
     @property
@@ -47,18 +61,22 @@ class Request:
 
 
 class Reading:
-    """A crew that was read in this process."""
+    """A crew that was read in this process. ``calls`` has the calls of models that its code made meanwhile."""
 
-    def __init__(self, request: Request) -> None:
-        self._root = Path(request.root)
+    def __init__(self, request: Request, calls: "ReadCalls") -> None:
+        from runner.llm.recording.loading import watch_imports  # who submits the file has no use for it
+
+        self._root, self._calls = Path(request.root), calls
         target = request.target
         adapters.quiet()
+        watch_imports()
         loader.given.set(loader.Given(request.inputs))
         try:
-            module = loader.load_target(target)
-            self._attr, self._crew = loader.find_crew(
-                module, target.attr, adapters.is_crew, adapters.chosen, adapters.factories
-            )
+            with calls:
+                module = loader.load_target(target)
+                self._attr, self._crew = loader.find_crew(
+                    module, target.attr, adapters.is_crew, adapters.chosen, adapters.factories
+                )
         except MissingDependency as error:
             raise BadCrew(f"{error}: install it where you submit from, too") from None
         self._adapter: Adapter = adapters.required(self._crew)
@@ -66,6 +84,10 @@ class Reading:
 
     def found(self) -> Found:
         """Return everything that is stored with a run of the crew."""
+        with self._calls:
+            return self._found()
+
+    def _found(self) -> Found:
         plan, crew, adapter = self._adapter.plan(self._crew, self._name), self._crew, self._adapter
         refuse_odd_names(plan)
         config, growing = adapter.checkpoints(crew), adapters.growing(adapter)
@@ -114,15 +136,20 @@ def plan_of(found: Found) -> Plan:
     return Plan.from_json(found["plan"])
 
 
-def refusal(error: BaseException, root: Path) -> dict[str, str]:
+def refusal(error: BaseException, request: Request, calls: "ReadCalls") -> dict[str, str]:
     """Return an error in the form in which the submitting process raises it again, by `raise_again`."""
+    root = Path(request.root)
+    if calls.refused:
+        error = UnpaidReading(f"{Path(request.file).name} asks a model while it is imported: it was not asked")
     if not isinstance(error, RunnerError):
         if isinstance(error, Exception):
             traceback.print_exception(error)
         error = loader.explain(error, root)
     missing = error.__cause__.filename if isinstance(error.__cause__, FileNotFoundError) else None
     where = f" (relative paths are those of {root})" if missing and not Path(os.fsdecode(missing)).is_absolute() else ""
-    return {"kind": type(error).__name__, "said": f"{error}{where}"}
+    many = len(calls.records)
+    paid = f" (it had made {many} call{'s' * (many > 1)} by then, which may be paid)" if many else ""
+    return {"kind": type(error).__name__, "said": f"{error}{where}{paid}"}
 
 
 def raise_again(refusal: Mapping[str, str]) -> None:

@@ -12,7 +12,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -143,6 +143,11 @@ class Reader:
         self._pid = 0
         self._start()
 
+    @property
+    def calls(self) -> dict[str, str]:
+        """Return the records of the calls of models that the file made while it was read."""
+        return self._request.calls
+
     def found(self) -> Found:
         """Return the result of reading. Raises `UsageError` if something is wrong with the file.
 
@@ -194,6 +199,7 @@ class Reader:
 
     def _answer(self) -> Any:
         answer = self._line()
+        self._request = replace(self._request, calls=answer.get("calls", self.calls))
         if "ended" in answer:
             raise _Ended(f"{Path(self._request.file).name}: {_how_it_ended(answer['ended'])}")
         if "refused" in answer:

@@ -119,22 +119,26 @@ def _read(connection: socket.socket, stdio: list[int]) -> NoReturn:
 
 def _answer_all(connection: socket.socket) -> None:
     from runner.client.reading.crew import Reading, Request, refusal  # after the fork: a template has no use for it
+    from runner.journal.imports import ReadCalls
 
     lines = connection.makefile("rb")
     asked = json.loads(lines.readline())
     request = Request(**asked["request"])
+    calls = ReadCalls(Path(request.root), request.calls, paying=request.paying)
     reading: list[Reading] = []
 
     def read() -> Any:
         _be_at(Path(request.root), request.file, asked["environment"], asked["path"])
-        reading.append(Reading(request))
+        reading.append(Reading(request, calls))
         return reading[0].found()
 
     def answer(work: Callable[[], Any]) -> bool:
         try:
             message = {"found": work()}
         except BaseException as error:
-            message = {"refused": refusal(error, Path(request.root))}
+            message = {"refused": refusal(error, request, calls)}
+        if calls.records:
+            message["calls"] = calls.records
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()

@@ -33,7 +33,7 @@ def install(library: Any) -> None:
                 return waiter.in_thread(partial(handle_request, self, request))
             if idempotency_header.pattern() is not None and _wants_key(request):
                 _add_key(request, request.read() if hasattr(request, "_content") else pieces.read(request))
-            found = current_journal() if _may_be(request) else None
+            found = current_journal(imports=True) if _may_be(request) else None
             body: Any = found and (request.read() if hasattr(request, "_content") else pieces.read(request))
             asked = found and parse_request(request.method, str(request.url), body, *found)
             if found is None or asked is None:
@@ -74,7 +74,7 @@ def install(library: Any) -> None:
             if idempotency_header.pattern() is not None and _wants_key(request):
                 read = hasattr(request, "_content")
                 _add_key(request, request.read() if read else await pieces.read_async(request))
-            found = current_journal() if _may_be(request) else None
+            found = current_journal(imports=True) if _may_be(request) else None
             body: Any = found and (request.read() if hasattr(request, "_content") else await pieces.read_async(request))
             asked = found and parse_request(request.method, str(request.url), body, *found)
             if found is None or asked is None:

@@ -79,7 +79,7 @@ def _content(answer: str, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _about(session: Any, name: str, arguments: Mapping[str, Any] | None = None, *_: Any, **__: Any) -> Use | None:  # noqa: ARG001 - the client's own names
-    found, given = current_journal(), dict(arguments or {})
+    found, given = current_journal(imports=True), dict(arguments or {})
     if found is None or found[1] or _is_being_used(name, given):
         return None
     return Use(name, given)

@@ -9,7 +9,7 @@ from runner.core.errors import RunnerError
 from runner.core.ledger import NO_TOKENS, CallResult, Usage, caller
 from runner.journal.journal import Journal
 from runner.llm.clients import prompt_caching
-from runner.llm.recording import wire
+from runner.llm.recording import code_location, wire
 from runner.llm.recording.call import Call
 from runner.llm.recording.call_observer import CallObserver, observer_of
 from runner.llm.recording.conversation_hash import Link
@@ -19,7 +19,10 @@ from runner.modelserver.stubs import Standin, chosen, named
 
 def parse_request(method: str, url: str, body: bytes, journal: Journal, unattributed: bool) -> wire.Request | None:
     """The call of a model that a request made in a task is; None if it is none."""
-    return wire.request(method, url, prompt_caching.without(body), partial(journal.has_call, unattributed=unattributed))
+    body = prompt_caching.without(body)
+    if journal.root is not None:
+        body = code_location.without(body, journal.root)
+    return wire.request(method, url, body, partial(journal.has_call, unattributed=unattributed))
 
 
 UNUSABLE = "its answer is not usable: not JSON, an error, or empty"

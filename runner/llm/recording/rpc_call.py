@@ -34,7 +34,7 @@ def call_here(address: str, serialized: Callable[[], bytes | None]) -> "RpcCall 
 
     ``serialized`` gives the request as it is sent; None if it cannot be.
     """
-    found = current_journal()
+    found = current_journal(imports=True)
     if (found is None and not forks.task) or not rpc.may_be(address):
         return None
     if found is None:

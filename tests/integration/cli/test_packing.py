@@ -6,6 +6,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from runner.testing import ModelServer
+
+ASKS = """
+    import httpx
+    from runner import Crew, Task
+
+    answer = httpx.post("{url}/embeddings", json={{"model": "e", "input": "owls"}}).json()
+    crew = Crew(tasks=[Task(name="look", run=lambda ctx: str(answer["model"]))])
+"""
+
 CREW = """
     from pathlib import Path
     from runner import Crew, Task
@@ -106,3 +116,21 @@ def test_a_dry_run_needs_no_inputs(cli: Any, write_crew: Any) -> None:
         crew = Crew(tasks=[Task(name="a", run=lambda ctx: ctx.inputs["topic"], description="About {topic}")])
     """)
     assert cli("submit", crew, "--dry-run").code == 0
+
+
+def test_what_a_file_asks_at_its_import_is_said_and_a_dry_run_asks_nothing(
+    cli: Any, fleet: Any, write_crew: Any
+) -> None:
+    with ModelServer("unused") as models:
+        crew: Path = write_crew(ASKS.format(url=models.url))
+        said = cli("submit", crew, "--dry-run")
+        assert (said.code, models.requests) == (0, 0)
+        assert said.err.splitlines()[-1] == "crew.py asks a model while it is imported: it was not asked"
+        assert said.out.splitlines() == [
+            f"crew.py  {crew.stat().st_size} bytes",
+            f"crew.py: 1 files, {crew.stat().st_size} bytes; nothing was stored",
+        ]
+        fleet.start("--concurrency", "1")
+        said = cli("submit", crew, "--json")
+        assert (json.loads(said.out)["result"], models.requests) == ("e", 1)
+        assert "crew.py made 1 call while it was imported here: the answers go with its runs" in said.err.splitlines()

@@ -1,0 +1,130 @@
+"""The calls that a file makes while it is imported, of models, durable functions and tools: each is made once.
+
+Who reads a file to submit it records them (`ReadCalls`). The record goes with its code, and answers the same calls
+wherever the code is imported for a run. What is new there is recorded for the task that it is imported for.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage
+from runner.journal.cancellation.cancel_scope import CancelScope
+from runner.journal.current_journal import importing
+from runner.journal.journal import Journal
+from runner.journal.nested import ChildJournal
+from runner.journal.recorder import OneByOne
+
+_STEP = "import"  #: what the records of a task are under that were made while its code was imported
+
+
+class UnpaidCall(BaseException):
+    """A file that is read without paying came to a call of a model."""
+
+
+class ReadCalls(OneByOne):
+    """The calls of a file that is read in this process: open it as a context around all that runs its code.
+
+    ``root`` is the folder of its code. ``records`` are those of an earlier reading, to which new ones are added. If it
+    is not ``paying``, a new call is not made: it raises `UnpaidCall`.
+    """
+
+    can_wait = False
+
+    def __init__(self, root: Path, records: Mapping[str, str] | None = None, *, paying: bool = True) -> None:
+        self.records = dict(records or {})
+        self.refused = False  #: it came to a new call, and was not paying
+        self._journal = Journal(dict(self.records), self, CancelScope())
+        self._journal.root = root
+        if not paying:
+            self._place = self._journal.place_call
+            self._journal.place_call = self._recorded_only  # type: ignore[method-assign]  # this one's
+        self._open = contextlib.ExitStack()
+
+    def __enter__(self) -> None:
+        self._open.enter_context(importing(self._journal))
+
+    def __exit__(self, *raised: Any) -> None:
+        self._open.close()
+
+    def begin_step(
+        self, entry: AccountKey = STEP, *, supersedes: Sequence[AccountKey] = (), intent_only: bool = False
+    ) -> None:
+        """Before there is a run, nothing is counted as in doubt."""
+
+    def mark_sent(self, entry: AccountKey) -> None:
+        """The same."""
+
+    def drop_step(self, entry: AccountKey = STEP, *, intent_only: bool = False) -> None:
+        """The same."""
+
+    def record_step(self, step: str, value: str, **_: Any) -> None:
+        """Keep the answer."""
+        self.records[step] = value
+
+    def place(self, step: str) -> str:
+        """Return the step itself."""
+        return step
+
+    def _recorded_only(self, *about: Any, **how: Any) -> Any:
+        frame, place, recorded = self._place(*about, **how)
+        if recorded is None:
+            self.refused = True
+            raise UnpaidCall
+        return frame, place, recorded
+
+
+@contextlib.contextmanager
+def answered(journal: Journal, root: Path, read: Mapping[str, str]) -> Iterator[None]:
+    """In this context code in ``root`` is imported for the task with this journal: calls are answered from what was
+    ``read``, then from what the task has recorded; others are made and recorded there."""
+    child = ChildJournal(journal, _STEP)
+    imports = Journal({**read, **child.recorded()}, _OfTask(child), journal.cancel_scope, clock=journal.clock)
+    imports.root = root
+    try:
+        with importing(imports):
+            yield
+    finally:
+        imports.close()  # the calls of a thread that continues are the task's
+        child.replayed(imports.take_replayed())
+
+
+def answer_task(journal: Journal, root: Path, read: Mapping[str, str]) -> None:
+    """The same before a task that imports code in ``root`` itself: what that asks is the task's own."""
+    if read:
+        journal.add_recorded(read)
+        journal.root = root
+
+
+class _OfTask(OneByOne):
+    """Records in the task's journal."""
+
+    can_wait = False
+
+    def __init__(self, task: ChildJournal) -> None:
+        self.mark_sent, self.place = task.mark_sent, task.place
+        self._task = task
+
+    def begin_step(
+        self, entry: AccountKey = STEP, *, supersedes: Sequence[AccountKey] = (), intent_only: bool = False
+    ) -> None:
+        """Note that a call begins."""
+        self._task.begin(entry, supersedes=supersedes, intent_only=intent_only)
+
+    def drop_step(self, entry: AccountKey = STEP, *, intent_only: bool = False) -> None:
+        """Note that it was not taken."""
+        self._task.drop(entry, intent_only=intent_only)
+
+    def record_step(
+        self,
+        step: str,
+        value: str,
+        *,
+        replayed: Counters,
+        entry: AccountKey | None = STEP,
+        usage: Usage = NO_TOKENS,
+        reported: bool = False,
+    ) -> None:
+        """Record its answer."""
+        self._task.record(step, value, replayed=replayed, entry=entry, usage=usage, reported=reported)
