@@ -2,19 +2,19 @@
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any
 
 from redis.exceptions import NoScriptError
 
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage, counters_text, reserved_text, text_of_one
-from runner.journal.recorder import BegunStep, DoneStep
 from runner.journal.shared_memory import HALF
 from runner.providers.redis import scripts
+from runner.providers.redis.grouped_steps import GroupedSteps, StepGroup
 from runner.providers.redis.pipelined import PipelinedConnection
 from runner.providers.redis.scripts import PackedScript, flat
-from runner.providers.redis.step_intents import NEITHER, StepIntents
+from runner.providers.redis.step_intents import NEITHER
 from runner.providers.redis.watched_task import WatchedTask
 
 
@@ -48,13 +48,10 @@ def _nothing() -> None:
     """It is acknowledged."""
 
 
-class ClaimedSteps(StepIntents):
+class ClaimedSteps(GroupedSteps):
     """The steps of a claimed task. Each write shows the token; `ClaimLost` if it no longer holds."""
 
-    _reached = 0  #: records that this attempt replayed or made: its progress
     _looks = 0  #: since the last one that a step had use for
-    _unnumbered: list[str] | None = None
-    """The steps that no checkpoint within the task has yet; None where the run's triggers write none there."""
 
     @cached_property
     def _record_own(self) -> PackedScript:
@@ -66,11 +63,6 @@ class ClaimedSteps(StepIntents):
         """What records steps without a script, where no others use the connection."""
         assert isinstance(self._line, PipelinedConnection)
         return WatchedTask(self._line, self._run, self._task, self._journal, self._claim.token)
-
-    @cached_property
-    def _names(self) -> set[str]:
-        """What is recorded under this claim, and before it."""
-        return set(self._claim.recorded)
 
     @cached_property
     def _record_call(self) -> PackedScript:
@@ -207,7 +199,7 @@ class ClaimedSteps(StepIntents):
             self._posted = posted = _Posted(line, command, slots, begun, reserved, entry, many, usage, reported)
         return partial(self._settle, posted)
 
-    def _settle(self, posted: "_Posted") -> None:
+    def _settle(self, posted: "_Posted | StepGroup") -> None:
         """Return when the record that was posted is acknowledged. Raises, each time, what it met."""
         with self._lock:
             if posted is not self._posted:
@@ -215,6 +207,9 @@ class ClaimedSteps(StepIntents):
                     raise posted.error
                 return
             self._posted = None
+            if isinstance(posted, StepGroup):
+                self._settle_all(posted)
+                return
             step, value, *_ = posted.slots
             entry, begun, reserved = posted.entry, posted.begun, posted.reserved
             try:
@@ -318,76 +313,3 @@ class ClaimedSteps(StepIntents):
             details=json.dumps(details) if details else "",
             event=flat(about) if about else "",
         )
-
-    def record_steps(
-        self,
-        done: Sequence[DoneStep],
-        *,
-        dropped: int = 0,
-        begins: Sequence[BegunStep] = (),
-        replayed: Counters | int,
-    ) -> None:
-        """Record what several steps gave, and note those that begin next: one round trip. Raises `ClaimLost`."""
-        with self._lock:
-            if self._posted is not None or self._unsent is not None:
-                self._make_way()
-            if self._out.ahead:
-                self._confirm()
-            texts, kinds, calls = list[str](), "", list[list[Any]]()
-            plain, by_entry = list[str](), dict[AccountKey | None, list[str]]()
-            for step, value, entry, usage, reported in done:
-                texts += (step, value)
-                if entry is STEP and usage is NO_TOKENS:  # of `ctx.map` thousands
-                    kinds += "1"
-                    plain.append(step)
-                    continue
-                of_call = entry is not None and (entry.kind != "step" or usage is not NO_TOKENS)
-                kinds += "0" if entry is None else "2" if of_call else "1"
-                if entry is not None and of_call:
-                    event = int(entry.kind == "model" and not reported)
-                    calls.append([*entry, 1, 0, usage.prompt_tokens, usage.completion_tokens, event, *usage.details])
-                by_entry.setdefault(entry, []).append(step)
-            if plain:
-                by_entry.setdefault(STEP, []).extend(plain)
-            before = dict(self._open)
-            try:
-                for entry, alike in by_entry.items():
-                    if entry is not None and entry != STEP:
-                        self._open[entry] = max(self._open[entry] - len(alike), 0)
-                counted = len(by_entry.get(STEP, ()))
-                self._open[STEP] = max(self._open[STEP] - counted - dropped, 0)
-                self._next.recorded = None
-                self._between = (STEP, counted - self._add_open(begins)[STEP])
-                self._reached += len(done) + (replayed.passed if isinstance(replayed, Counters) else replayed)
-                begun = self._open.text()
-                self._fenced(
-                    scripts.load("record_steps"),
-                    run=self._run,
-                    task=self._task,
-                    journal=self._journal,
-                    kinds=kinds,
-                    calls=json.dumps(calls, ensure_ascii=False) if calls else "",
-                    begun=begun,
-                    replayed=counters_text(replayed),
-                    reached=self._reached,
-                    steps=texts,
-                )
-            except BaseException:
-                self._open.clear()
-                self._open.update(before)  # what was done is in doubt; and nothing begins
-                self._open[STEP] = max(self._open[STEP] - dropped, 0)
-                self._between = NEITHER
-                raise
-            self._between = NEITHER
-            if self._line.watches:
-                self._names.update(texts[::2])
-            if self._unnumbered is not None:
-                self._unnumbered.extend(texts[::2])
-            self._reserve(None)
-            for entry, alike in by_entry.items():
-                if self._log is not None:
-                    self._log.recorded(alike, "" if entry is None else text_of_one(entry), begun)
-                if entry is not None and entry != STEP:
-                    self._out.count(entry, -len(alike))
-            if self._log is not None and not done:
-                self._log.began(begun)

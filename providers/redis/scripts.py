@@ -103,6 +103,11 @@ class LuaScript:
         found = [len(self.keys), *map(slots.__getitem__, self._order)]
         return found[:-1] + found[-1] if self._has_rest else found
 
+    def packed(self, **slots: Any) -> bytes:
+        """The command, for a server that knows the script."""
+        packed: bytes = hiredis.pack_command(("EVALSHA", self.sha, *self.arguments(slots)))
+        return packed
+
     def __call__(self, client: Executor, **slots: Any) -> Any:
         """Run it: one round trip, two the first time a server sees it."""
         arguments = self.arguments(slots)

@@ -66,6 +66,11 @@ class StepIntents:
     def _begin(self) -> PackedScript:
         return PackedScript(scripts.load("begin_step"), self._run, self._task, *self._who.values())
 
+    @cached_property
+    def _names(self) -> set[str]:
+        """What is recorded under this claim, and before it."""
+        return set(self._claim.recorded)
+
     def begin_step(
         self, entry: AccountKey = STEP, *, supersedes: Sequence[AccountKey] = (), intent_only: bool = False
     ) -> None:
@@ -266,7 +271,11 @@ class StepIntents:
             if self._posted is not None or self._unsent is not None:
                 self._make_way()
             answer = script(self._line, **{**slots, **self._who})
+        self._held_by(answer)
+        return answer
+
+    def _held_by(self, answer: Any) -> None:
+        """Raises `ClaimLost` if a script refused."""
         if answer[0] == "refused":
             raise ClaimLost(f"the claim on {self._claim.job.ref} is lost: token {self._claim.token} no longer holds")
         self._sure()
-        return answer

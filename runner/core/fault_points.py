@@ -22,6 +22,7 @@ CrashPoint = Literal[
     "model answered, not recorded",
     "model answer sent to the store, not acknowledged",
     "steps gathered, not written",
+    "steps sent to the store, not acknowledged",
     "steps written, not told",
     "step recorded, task not ended",
     "task done, not committed",

@@ -49,6 +49,7 @@ class Journal(ModelCalls):
     ) -> None:
         self._recorded, self._recorder = dict(recorded), recorder
         self._post = getattr(recorder, "post_step", None)
+        self._post_steps = getattr(recorder, "post_steps", None)
         self.cancel_scope, self.clock = cancel_scope, clock
         self._occurrences = defaultdict(int)
         self._found = recorded

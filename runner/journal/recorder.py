@@ -84,6 +84,19 @@ class Post(Protocol):
         """
 
 
+class PostSteps(Protocol):
+    """The optional method ``post_steps`` of a `Recorder`."""
+
+    def __call__(
+        self, done: Sequence[DoneStep], *, dropped: int, begins: Sequence[BegunStep], replayed: Counters
+    ) -> Callable[[], None] | None:
+        """Send what `Recorder.record_steps` records, without waiting for the acknowledgement.
+
+        The returned function waits for it, and raises if the write failed; so does the task's next write. The steps
+        that are noted begin when it returns. None if it is acknowledged already.
+        """
+
+
 class StepObserver(Protocol):
     """Observes one step that is really made; not a replayed one."""
 

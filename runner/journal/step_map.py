@@ -3,6 +3,9 @@
 Each round stores the results since the last round, and notes as many new steps as there is room for; only then do these
 begin. So at most ``at_once`` are ever in flight, and a kill leaves at most those in doubt. Steps that end while a round
 is stored are part of the next round: the busier the map, the larger the writes.
+
+Of steps on threads that are over before the next look, half are held back: they are made while the store has the
+results of the other half.
 """
 
 import asyncio
@@ -13,6 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from runner.core import fault_points, waiting
@@ -29,7 +33,14 @@ OnError = Literal["first", "all", "collect"]
 PATIENT = (Interrupted, InputRequired)
 """Stops that leave the other steps under way the time to end, and to be recorded."""
 
+FEW = 8  #: so few are not split into halves
+SOON = 0.002  #: seconds within which others are to end while some are held back
+
 AGAIN = 0.005  #: seconds until a thread is looked at again that could not be broken into
+
+
+def _nothing() -> None:
+    """There is nothing to be stored."""
 
 
 @dataclass(slots=True)
@@ -85,17 +96,29 @@ class StepMap:
         """Make the steps on threads, each in a copy of this context."""
         scope, threads = self._journal.cancel_scope, _Threads(self._do, self._at_once)
         with scope.call, scope.waking() as self._woken, threads:
-            begun = self._round(())
+            begun, held = self._round(()), list[_Step]()
             while self._running:
+                self._report_begun(begun)
                 threads.begin(begun)
                 begun = []
                 self._waits = True
-                if not self._done:
-                    self._woken.wait()
+                if not self._done and not self._woken.wait(SOON if held else None) and not self._done:
+                    begun, held = held, []  # the others take their time
+                    continue
                 self._waits = False
                 self._look_for_stop()
-                if ended := self._take_done():
-                    begun = self._round(ended)
+                if (ended := self._take_done()) or (held and self._is_over()):
+                    acknowledged = self._send_round(ended, held)
+                    if held:
+                        self._report_begun(held)
+                        threads.begin(held)
+                        held = acknowledged()
+                    else:
+                        were_quick = self._is_posted and self._running == len(self._begun)
+                        begun = acknowledged()
+                        if were_quick and len(begun) >= 2 * FEW:
+                            held = begun[len(begun) // 2 :]
+                            del begun[len(begun) // 2 :]
         return self._outcome()
 
     async def arun(self) -> list[Any]:
@@ -106,6 +129,7 @@ class StepMap:
                 begun = self._round(())
                 while self._running:
                     self._ready = loop.create_future()
+                    self._report_begun(begun)
                     for one in begun:
                         task = loop.create_task(self._ado(one))
                         under_way.add(task)
@@ -161,6 +185,13 @@ class StepMap:
 
     def _round(self, ended: Sequence[_Step]) -> list[_Step]:
         """Store the finished steps, and return those that begin now."""
+        return self._send_round(ended, [])()
+
+    def _send_round(self, ended: Sequence[_Step], held: list[_Step]) -> Callable[[], list[_Step]]:
+        """Send the finished steps to the store; what it returns waits for that, and returns those that begin then.
+
+        Those that are ``held`` back are dropped if no more are to begin: each of these outcomes raises.
+        """
         done, raised = list[_Step](), list[_Step]()
         for one in ended:
             if one.error is None:
@@ -179,17 +210,28 @@ class StepMap:
         # What code of the author's gives next may take its time, or raise: what is paid is recorded before.
         first = self._every is None or self._stop is not None
         if first:
-            self._keep(done, raised, ())
+            self._send(done, raised, (), 0)()
         if self._stop is not None and not isinstance(self._stop, PATIENT):
             raise self._stop
-        begun = self._begin()
-        self._keep([] if first else done, [] if first else raised, begun)
-        self._running += len(begun)
+        self._begun = begun = self._begin()
+        never_begun = 0
+        if held and self._is_over():
+            never_begun = len(held)
+            held.clear()
+        acknowledged = self._send([] if first else done, [] if first else raised, begun, never_begun)
+        self._running += len(begun) - never_begun
+        return partial(self._end_round, acknowledged, done, raised, begun)
+
+    def _end_round(
+        self, acknowledged: Callable[[], None], done: list[_Step], raised: list[_Step], begun: list[_Step]
+    ) -> list[_Step]:
+        acknowledged()
         as_is = steps.AS_WRITTEN if self._type is None else ()
         for one in done:
             is_one = type(one.value) in as_is
             self._results[one.index] = one.value if is_one else steps.load(one.text, self._type)
-        self._ended += len(done) + len(raised)
+        ended = len(done) + len(raised)
+        self._ended += ended
         if ended:
             fault_points.reached("step recorded, task not ended")
             self._report(self._ended, self._every)
@@ -210,25 +252,42 @@ class StepMap:
                 one.mark = self._journal.files.mark()
         return begun
 
-    def _keep(self, done: Sequence[_Step], raised: Sequence[_Step], begun: Sequence[_Step]) -> None:
-        if done or raised or begun:
-            dropped = sum(one.frame.entry is not None for one in raised)
-            results = [DoneStep(one.frame.key, one.text, one.frame.entry) for one in done]
-            with self._journal.cancel_scope.write:
-                self._journal.keep_results(results, dropped=dropped, begins=len(begun))
-                if self._watch is not None:
-                    self._report_progress(done, raised, begun)
+    def _send(
+        self, done: Sequence[_Step], raised: Sequence[_Step], begun: Sequence[_Step], never_begun: int
+    ) -> Callable[[], None]:
+        """Send what ended and what begins to the store. What it returns waits until it is stored."""
+        self._is_posted = False
+        if not (done or raised or begun or never_begun):
+            return _nothing
+        dropped = sum(one.frame.entry is not None for one in raised) + never_begun
+        results = [DoneStep(one.frame.key, one.text, one.frame.entry) for one in done]
+        with self._journal.cancel_scope.write:
+            acknowledged = self._journal.post_results(results, dropped=dropped, begins=len(begun))
+        self._is_posted = acknowledged is not None
+        if done and self._is_posted:
+            fault_points.reached("steps sent to the store, not acknowledged")
+        return partial(self._report_ended, acknowledged, done, raised)
 
-    def _report_progress(self, done: Sequence[_Step], raised: Sequence[_Step], begun: Sequence[_Step]) -> None:
-        for one in done:
-            if one.watch is not None:
-                one.watch.ended(one.value)
-        for one in raised:
-            if one.watch is not None and one.error is not None:
-                one.watch.failed(one.error)
-        for one in begun:
-            if one.watch is not None:
-                one.watch.began()
+    def _report_ended(
+        self, acknowledged: Callable[[], None] | None, done: Sequence[_Step], raised: Sequence[_Step]
+    ) -> None:
+        with self._journal.cancel_scope.write:
+            if acknowledged is not None:
+                acknowledged()
+            if self._watch is not None:
+                for one in done:
+                    if one.watch is not None:
+                        one.watch.ended(one.value)
+                for one in raised:
+                    if one.watch is not None and one.error is not None:
+                        one.watch.failed(one.error)
+
+    def _report_begun(self, begun: Sequence[_Step]) -> None:
+        if self._watch is not None:
+            with self._journal.cancel_scope.write:
+                for one in begun:
+                    if one.watch is not None:
+                        one.watch.began()
 
     def _add_next(self, begun: list[_Step], room: int) -> None:
         """Add the next steps that are not recorded, as there is room; recorded ones before them are replayed."""
@@ -272,10 +331,10 @@ class StepMap:
 
 
 class _Threads:
-    """One thread for each concurrent step. Those that are in a step when this context ends are interrupted.
+    """At most one thread for each concurrent step. Those that are in a step when this context ends are interrupted.
 
-    Each thread that takes a step wakes the next one, if there are more steps. So steps that wait all begin at once, and
-    short ones are made by few threads in turn.
+    Each thread that takes a step wakes the next one, or starts it, if there are more steps. So steps that wait all
+    begin at once, and short ones are made by few threads in turn.
     """
 
     def __init__(self, do: Callable[[_Step], None], most: int) -> None:
@@ -283,6 +342,7 @@ class _Threads:
         self._begun: deque[_Step] = deque()
         self._called = queue.SimpleQueue[bool]()
         self._is_called = False
+        self._idle: list[None] = []  # one for each thread that is: to add to it needs no lock
         self._context = contextvars.copy_context()
         self._sections: list[InterruptibleSection] = []
         self._started = 0
@@ -293,32 +353,38 @@ class _Threads:
     def __exit__(self, kind: type[BaseException] | None, *about: object) -> None:
         if kind is not None:
             self._begun.clear()
-        for _ in range(self._started):
-            self._called.put(False)
+        self._called.put(False)  # each passes it on
         if kind is not None and self._sections:
             threading.Thread(target=self._break_in, name="runner-map-stop", daemon=True).start()
 
     def begin(self, steps: Sequence[_Step]) -> None:
         """Begin these steps now."""
         self._begun.extend(steps)
-        for _ in range(min(len(steps), self._most - self._started)):
-            self._started += 1
-            threading.Thread(target=self._work, name=f"runner-map-{self._started}", daemon=True).start()
         self._call()
 
     def _call(self) -> None:
-        if self._begun and not self._is_called:
-            self._is_called = True
+        if not self._begun or self._is_called:
+            return
+        self._is_called = True
+        if self._idle or self._started >= self._most:
             self._called.put(True)
+        else:
+            self._started += 1
+            threading.Thread(target=self._work, name=f"runner-map-{self._started}", daemon=True).start()
 
     def _work(self) -> None:
         section = InterruptibleSection()
         try:
             self._sections.append(section)
-            while self._called.get():
+            go_on = True
+            while go_on:
                 self._is_called = False
                 while self._begun:
                     self._take()
+                self._idle.append(None)
+                go_on = self._called.get()
+                self._idle.pop()
+            self._called.put(False)
         except ClaimLost:  # broken into between two steps
             pass
         finally:
@@ -327,12 +393,12 @@ class _Threads:
             section.over()
 
     def _take(self) -> None:
+        if not self._is_called and len(self._begun) > 1:
+            self._call()
         try:
             one = self._begun.popleft()
         except IndexError:  # others were quicker
             return
-        if not self._is_called:
-            self._call()
         self._context.copy().run(self._do, one)
 
     def _break_in(self) -> None:

@@ -10,7 +10,7 @@ from runner.core import fault_points
 from runner.core.errors import InputRequired, Interrupted
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage
 from runner.journal import steps
-from runner.journal.recorder import BegunStep, DoneStep, Post, Recorder, StepObserver
+from runner.journal.recorder import BegunStep, DoneStep, Post, PostSteps, Recorder, StepObserver
 from runner.journal.records import RecordedSteps
 from runner.journal.steps import Frame, Kept, StepFiles, supersede
 
@@ -23,10 +23,11 @@ def _nothing() -> None:
 
 
 class StepWrites(RecordedSteps):
-    """The writes of one task. Each returns once it is acknowledged, except for `post_result`."""
+    """The writes of one task. Each returns once it is acknowledged, except for `post_result` and `post_results`."""
 
     _recorder: Recorder
     _post: Post | None  #: of a recorder that need not be waited for at once
+    _post_steps: PostSteps | None  #: likewise
     _writing: AbstractContextManager[object]
     """Whose holder may wait for the store."""
     _is_writing = False  #: who comes meanwhile goes with others
@@ -195,6 +196,30 @@ class StepWrites(RecordedSteps):
         with self._writing:
             self._write(done, [BegunStep()] * begins, dropped)
 
+    def post_results(self, done: Sequence[DoneStep], *, dropped: int, begins: int) -> Callable[[], None] | None:
+        """Send what `keep_results` records, without waiting for the acknowledgement.
+
+        The returned function waits for it: before that, the steps that begin are not to be made. So does the task's
+        next write. None if it is acknowledged already.
+        """
+        if self._post_steps is None:
+            self.keep_results(done, dropped=dropped, begins=begins)
+            return None
+        with self._writing:
+            self._refuse_if_over()
+            with self._lock:
+                replayed = self.take_replayed() if done else Counters()
+            acknowledged = self._post_steps(done, dropped=dropped, begins=[BegunStep()] * begins, replayed=replayed)
+            if acknowledged is None:
+                self._written(done)
+                return None
+        return partial(self._acknowledge_all, done, acknowledged)
+
+    def _acknowledge_all(self, done: Sequence[DoneStep], acknowledged: Callable[[], None]) -> None:
+        with self._writing:
+            acknowledged()
+            self._written(done)
+
     def _write_together(self, done: Sequence[DoneStep], begins: Sequence[BegunStep]) -> None:
         self._is_writing = True
         try:
@@ -214,6 +239,9 @@ class StepWrites(RecordedSteps):
         with self._lock:
             replayed = self.take_replayed() if done else Counters()
         self._recorder.record_steps(done, dropped=dropped, begins=begins, replayed=replayed)
+        self._written(done)
+
+    def _written(self, done: Sequence[DoneStep]) -> None:
         with self._lock:
             plain = 0
             for one in done:

@@ -117,8 +117,20 @@ class Doomed(Scene):
                     settle()
             del self.under_way[name]
         elif what < 0.92:
-            self.task.record_steps([DoneStep(name, "1", self.under_way[name]) for name in names], replayed=0)
-            self.under_way.clear()
+            done = [DoneStep(name, "1", self.under_way[name]) for name in names]
+            if self._chance.random() < 0.5:
+                self.task.record_steps(done, replayed=0)
+            else:  # one more begins with it, as of a map
+                begins = [BegunStep()] if STEP in self._kinds else []
+                settle = self.task.post_steps(done, dropped=0, begins=begins, replayed=0)
+                assert settle is not None
+                if begins or self._chance.random() < 0.5:
+                    settle()
+                for _ in begins:
+                    self.steps += 1
+                    self.under_way[f"{self.steps}"] = STEP
+            for name in names:
+                del self.under_way[name]
         else:
             self.task.drop_step(self.under_way.pop(self._chance.choice(names)))
 

@@ -1,4 +1,4 @@
-"""The record of a call whose acknowledgement is waited for later: its answer is read meanwhile."""
+"""The record of a call, or of several steps, whose acknowledgement is waited for later."""
 
 import socket
 from collections.abc import Callable
@@ -9,8 +9,9 @@ from redis import Redis
 from redis.exceptions import ConnectionError
 
 from runner.core.errors import ClaimLost
-from runner.core.ledger import AccountKey, Usage
+from runner.core.ledger import STEP, AccountKey, Usage
 from runner.core.output import dump
+from runner.journal.recorder import BegunStep, DoneStep
 from runner.llm.recording.httpx_transport import _pieces
 from runner.providers.redis import step_intents
 
@@ -20,15 +21,42 @@ from .test_reserved import ENDS, Scene
 GPT = AccountKey("model", "A", "gpt")
 
 
-def begin(scene: Scene) -> None:
-    """A call leaves."""
-    scene.task.begin_step(GPT, intent_only=True)
-    scene.task.mark_sent(GPT)
+class Call:
+    """One call."""
+
+    more, tokens, open = 1, 10, 0
+
+    def begin(self, scene: Scene) -> None:
+        """It leaves."""
+        scene.task.begin_step(GPT, intent_only=True)
+        scene.task.mark_sent(GPT)
+
+    def post(self, scene: Scene) -> Callable[[], None]:
+        """It was answered, and its record is on its way."""
+        return scene.task.post_step("call", "1", replayed=0, entry=GPT, usage=Usage(10, 5), reported=False)
 
 
-def post(scene: Scene) -> Callable[[], None]:
-    """It was answered, and its record is on its way."""
-    return scene.task.post_step("call", "1", replayed=0, entry=GPT, usage=Usage(10, 5), reported=False)
+class Group:
+    """A call and two steps, of which one raises."""
+
+    more, tokens, open = 2, 10, 1
+
+    def begin(self, scene: Scene) -> None:
+        """All are under way."""
+        scene.task.begin_steps([BegunStep(), BegunStep(), BegunStep(GPT)])
+
+    def post(self, scene: Scene) -> Callable[[], None]:
+        """They are over, and another step begins when that is recorded."""
+        done = [DoneStep("call", "1", GPT, Usage(10, 5)), DoneStep("step", "2")]
+        settle = scene.task.post_steps(done, dropped=1, begins=[BegunStep()], replayed=0)
+        assert settle is not None
+        return settle
+
+
+@pytest.fixture(params=[Call, Group])
+def posted(request: pytest.FixtureRequest) -> Call | Group:
+    found: Call | Group = request.param()
+    return found
 
 
 @pytest.fixture
@@ -41,23 +69,23 @@ def account(scene: Scene) -> tuple[int, int, int]:
     return run.paid, run.in_doubt, run.prompt_tokens
 
 
-def test_it_is_recorded_once_however_often_it_is_waited_for(scene: Scene) -> None:
-    begin(scene)
-    settle = post(scene)
+def test_it_is_recorded_once_however_often_it_is_waited_for(scene: Scene, posted: Call | Group) -> None:
+    posted.begin(scene)
+    settle = posted.post(scene)
     settle()
     settle()
-    assert account(scene) == (2, 0, 10)
-    assert GPT not in +scene.task._open
+    assert account(scene) == (1 + posted.more, 0, posted.tokens)
+    assert (scene.task._open[GPT], scene.task._open[STEP]) == (0, posted.open)
 
 
-def test_whatever_is_written_next_waits_for_it(scene: Scene) -> None:
-    begin(scene)
-    settle = post(scene)
+def test_whatever_is_written_next_waits_for_it(scene: Scene, posted: Call | Group) -> None:
+    posted.begin(scene)
+    settle = posted.post(scene)
     scene.task.begin_step()
     assert GPT not in +scene.task._open
     scene.task.record_step("after", "2", replayed=0)
     settle()
-    assert account(scene) == (3, 0, 10)
+    assert account(scene) == (2 + posted.more, 0, posted.tokens)
 
 
 def test_the_note_reserved_before_it_is_not_withdrawn_until_it_is_acknowledged(
@@ -65,6 +93,7 @@ def test_the_note_reserved_before_it_is_not_withdrawn_until_it_is_acknowledged(
 ) -> None:
     """Its answer would be taken for the record's, and the note that this reserves be gone: a call in no account."""
     monkeypatch.setattr(step_intents, "quiet_watch", lambda *_: None)
+    begin, post = Call().begin, Call().post
     for _ in range(3):
         begin(scene)
         post(scene)()  # so another call mostly follows
@@ -83,28 +112,29 @@ def test_the_note_reserved_before_it_is_not_withdrawn_until_it_is_acknowledged(
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_so_does_the_end_of_its_task(scene: Scene, end: str) -> None:
-    begin(scene)
-    post(scene)
+def test_so_does_the_end_of_its_task(scene: Scene, posted: Call | Group, end: str) -> None:
+    posted.begin(scene)
+    posted.post(scene)
     ENDS[end](scene.task)
-    assert account(scene) == (2, 0, 10)
+    paid, _, tokens = account(scene)
+    assert (paid, tokens) == (1 + posted.more, posted.tokens)
 
 
 @pytest.mark.parametrize("lost", ["with its connection", "before it left", "with the server's scripts"])
 def test_one_that_was_lost_is_sent_again(
-    scene: Scene, redis: Redis, lost: str, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, redis: Redis, lost: str, posted: Call | Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin(scene)
+    posted.begin(scene)
     if lost == "with the server's scripts":
         redis.script_flush()
     if lost == "before it left":
         monkeypatch.setattr(scene.driver.line, "_send", refuse)
-    settle = post(scene)
+    settle = posted.post(scene)
     monkeypatch.undo()
     if lost == "with its connection":
         scene.driver.line._connection._sock.shutdown(socket.SHUT_RDWR)
     settle()
-    assert account(scene) == (2, 0, 10)
+    assert account(scene) == (1 + posted.more, 0, posted.tokens)
 
 
 def refuse(*_: object) -> None:
@@ -112,11 +142,11 @@ def refuse(*_: object) -> None:
 
 
 @pytest.mark.parametrize("first", ["its reader", "who writes next"])
-def test_where_the_claim_is_lost_both_hear_it(scene: Scene, first: str) -> None:
-    begin(scene)
+def test_where_the_claim_is_lost_both_hear_it(scene: Scene, posted: Call | Group, first: str) -> None:
+    posted.begin(scene)
     scene.die()  # so it is believed
     before = account(scene)
-    settle = post(scene)
+    settle = posted.post(scene)
     ways = [settle, lambda: scene.task.commit(dump("done", None), [], replayed=0)]
     for way in ways if first == "its reader" else ways[::-1]:
         with pytest.raises(ClaimLost):

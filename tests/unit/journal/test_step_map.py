@@ -2,12 +2,15 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from runner.core.errors import ClaimLost, Interrupted
 from runner.core.ledger import STEP
+from runner.journal import step_map
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.journal import Journal
 from runner.journal.step_map import StepMap
@@ -23,8 +26,12 @@ class Store:
         self.recorded: dict[str, str] = {}
         self.open, self.most, self.groups, self.replayed = 0, 0, list[int](), 0
         self.lost = False
+        self.post_steps: Any = None
+        self._posted: Callable[[], None] | None = None
+        self.waited: Callable[[], object] = bool  # called before an acknowledgement
 
     def record_steps(self, done: Any, *, dropped: int = 0, begins: Any = (), replayed: Any) -> None:
+        self._settle()
         if self.lost:
             raise ClaimLost("the claim is lost")
         self.open += len(begins) - dropped - sum(one.entry is not None for one in done)
@@ -33,10 +40,29 @@ class Store:
         self.groups.append(len(done))
         self.replayed += replayed.total()
 
+    def post(self, done: Any, **how: Any) -> Callable[[], None]:
+        """What ``post_steps`` is of a store that need not be waited for at once."""
+        self._settle()
+        self._posted = posted = partial(self.record_steps, done, **how)
+
+        def settle() -> None:
+            self.waited()
+            if self._posted is posted:
+                self._settle()
+
+        return settle
+
+    def _settle(self) -> None:
+        posted, self._posted = self._posted, None
+        if posted is not None:
+            posted()
+
     def begin_step(self, entry: Any = STEP, **about: Any) -> None:
+        self._settle()
         self.open += 1
 
     def record_step(self, step: str, value: str, *, entry: Any = STEP, replayed: Any, **about: Any) -> None:
+        self._settle()
         self.open -= 1
         self.recorded[step] = value
 
@@ -49,9 +75,12 @@ def store() -> Store:
     return Store()
 
 
-@pytest.fixture(params=["threads", "coroutines"])
-def mapped(request: pytest.FixtureRequest, store: Store) -> Any:
+@pytest.fixture(params=["threads", "threads, acknowledged later", "coroutines"])
+def mapped(request: pytest.FixtureRequest, store: Store, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Maps as `ctx.map` does, or as `ctx.amap`."""
+    if "later" in request.param:
+        store.post_steps = store.post
+        monkeypatch.setattr(step_map, "FEW", 1)
 
     def do(fn: Any, items: Any, *, at_once: int = 4, scope: CancelScope | None = None, **how: Any) -> Any:
         async def afn(item: Any) -> Any:
@@ -216,3 +245,82 @@ def test_steps_inside_of_one_are_its_own(mapped: Any, store: Store) -> None:
 
     assert run() == run() == [1, 2, 3, 4, 5, 6]
     assert (len(store.recorded), store.open) == (12, 0)
+
+
+class Quick:
+    """Maps 320 items, 32 at once, at a store that need not be waited for at once. What is begun is over before the map
+    looks, and before the store acknowledges anything.
+
+    ``meanwhile``: how many were over when each acknowledgement came.
+    """
+
+    def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._store, self._begun, self._taken = store, 0, 0
+        self.meanwhile = list[int]()
+        self.scope = CancelScope()
+        store.post_steps, store.waited = store.post, self._waited
+        begin, take = step_map._Threads.begin, StepMap._take_done
+
+        def counted(threads: Any, begun: Any) -> None:
+            self._begun += len(begun)
+            begin(threads, begun)
+
+        def all_taken(one: StepMap) -> Any:
+            self._all_are_over()
+            found = take(one)
+            self._taken += len(found)
+            return found
+
+        monkeypatch.setattr(step_map, "SOON", 30)
+        monkeypatch.setattr(step_map._Threads, "begin", counted)
+        monkeypatch.setattr(StepMap, "_take_done", all_taken)
+
+    def do(self, fn: Callable[[int], Any], at_once: int = 32) -> Any:
+        journal = Journal(self._store.recorded, self._store, self.scope)
+        self._map = StepMap(journal, "fn", fn, range(320), at_once=at_once)
+        return self._map.run()
+
+    def _all_are_over(self) -> None:
+        eventually(lambda: len(self._map._done) == self._begun - self._taken, why="all that began are over")
+
+    def _waited(self) -> None:
+        self._all_are_over()
+        self.meanwhile.append(len(self._map._done))
+
+
+@pytest.fixture
+def quick(store: Store, monkeypatch: pytest.MonkeyPatch) -> Quick:
+    return Quick(store, monkeypatch)
+
+
+def test_half_of_quick_steps_are_made_while_the_store_has_the_others(quick: Quick, store: Store) -> None:
+    assert quick.do(lambda i: i) == list(range(320))
+    # None while the first are noted, none while all of these are recorded; then 16 each time, until none are left
+    assert quick.meanwhile == [0, 0, *[16] * 17, 0]
+    assert (store.open, store.most, store.groups) == (0, 32, [0, 32, *[16] * 18])
+
+
+def test_those_that_are_held_back_begin_where_the_others_take_their_time(store: Store) -> None:
+    store.post_steps = store.post
+    all_at_once = threading.Barrier(32)
+
+    def do(i: int) -> None:
+        if i >= 32:
+            all_at_once.wait(30)
+
+    StepMap(Journal(store.recorded, store, CancelScope()), "do", do, range(320), at_once=32).run()
+    assert store.open == 0
+
+
+@pytest.mark.parametrize("stop", ["an error", "a drain"])
+def test_none_that_is_held_back_begins_after(stop: str, quick: Quick, store: Store) -> None:
+    def do(i: int) -> None:
+        if i == 70 and stop == "an error":
+            raise ValueError("the 70th")
+        if i == 70:
+            quick.scope.ask(Interrupted("the worker is draining"))
+
+    with pytest.raises(ValueError if stop == "an error" else Interrupted):
+        quick.do(do)
+    # Of 0 to 31 all are recorded at once, then 32 to 47, 48 to 63 and 64 to 79; 80 to 95 are held back by then
+    assert (store.open, len(store.recorded)) == (0, 79 if stop == "an error" else 80)

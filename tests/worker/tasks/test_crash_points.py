@@ -48,6 +48,7 @@ ELSEWHERE = {
         "steps gathered, not written",
         "steps written, not told",
     ),  # test_model_calls.py
+    "steps sent to the store, not acknowledged",  # test_maps.py
 }
 
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,3 +49,30 @@ def test_a_kill_in_the_middle_repeats_what_was_under_way(
     assert trace.repeated() <= result.ledger["in_doubt"] <= 8
     assert result.ledger["paid"] == 200
     assert result.ledger["replayed"] >= 85
+
+
+QUICK = """
+    def item(i):
+        trace(f"step item {i}")
+        return i
+
+    def mapped(ctx):
+        return str(sum(ctx.map(item, range(400), at_once=32)))
+
+    crew = Crew(tasks=[Task(name="all", run=mapped, pool="process")])
+"""
+
+
+@pytest.mark.parametrize(
+    "point", ["steps sent to the store, not acknowledged", "step recorded, task not ended", "step begun, not done"]
+)
+def test_a_kill_between_its_writes_repeats_what_was_under_way(
+    point: str, fleet: Any, client: Client, crew_of: Any, trace: Any, tmp_path: Path
+) -> None:
+    flag = tmp_path / "died"
+    fleet.start("--concurrency", "1", RUNNER_CRASH_AT=f"{point}:{flag}")
+    result = client.submit(crew_of(QUICK)).wait(60)
+    assert flag.exists()
+    assert result.outputs == {"all": str(sum(range(400)))}
+    assert trace.repeated() <= result.ledger["in_doubt"] <= 32
+    assert result.ledger["paid"] == 400

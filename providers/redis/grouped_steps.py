@@ -1,0 +1,166 @@
+"""Several steps of a claimed task that are recorded together, and those that begin with that."""
+
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from redis.exceptions import NoScriptError
+
+from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, counters_text, text_of_one
+from runner.journal.recorder import BegunStep, DoneStep
+from runner.providers.redis import scripts
+from runner.providers.redis.pipelined import PipelinedConnection
+from runner.providers.redis.step_intents import NEITHER, StepIntents
+
+
+class StepGroup:
+    """A record of several steps: what the script takes, and what is to be noted when it is acknowledged, or not."""
+
+    __slots__ = ("before", "begun", "by_entry", "command", "dropped", "error", "slots", "texts")
+
+    def __init__(self, before: dict[AccountKey, int], dropped: int) -> None:
+        self.before, self.dropped = before, dropped
+        self.texts = list[str]()
+        self.by_entry = dict[AccountKey | None, list[str]]()
+        self.slots: dict[str, Any] = {}
+        self.begun, self.command = "", b""
+        self.error: BaseException | None = None
+
+
+class GroupedSteps(StepIntents):
+    """Records steps in groups. Each write shows the token; `ClaimLost` if it no longer holds."""
+
+    _reached = 0  #: records that this attempt replayed or made: its progress
+    _unnumbered: list[str] | None = None
+    """The steps that no checkpoint within the task has yet; None where the run's triggers write none there."""
+
+    def record_steps(
+        self,
+        done: Sequence[DoneStep],
+        *,
+        dropped: int = 0,
+        begins: Sequence[BegunStep] = (),
+        replayed: Counters | int,
+    ) -> None:
+        """Record what several steps gave, and note those that begin next: one round trip. Raises `ClaimLost`."""
+        with self._lock:
+            if self._posted is not None or self._unsent is not None:
+                self._make_way()
+            if self._out.ahead:
+                self._confirm()
+            group = StepGroup(dict(self._open), dropped)
+            try:
+                self._gather(group, done, begins, replayed)
+                self._fenced(scripts.load("record_steps"), **group.slots)
+            except BaseException:
+                self._leave_all_in_doubt(group)
+                raise
+            self._all_recorded(group)
+
+    def post_steps(
+        self, done: Sequence[DoneStep], *, dropped: int, begins: Sequence[BegunStep], replayed: Counters | int
+    ) -> Callable[[], None] | None:
+        """The same, but where no others use the connection, the record is on its way when this returns.
+
+        What it returns then waits until that is acknowledged, before which none of those that begin is to be done;
+        whatever is written next waits, too.
+        """
+        if not isinstance(line := self._line, PipelinedConnection):
+            self.record_steps(done, dropped=dropped, begins=begins, replayed=replayed)
+            return None
+        with self._lock:
+            if self._posted is not None or self._unsent is not None:
+                self._make_way()
+            if self._out.ahead:
+                self._confirm()
+            group = StepGroup(dict(self._open), dropped)
+            try:
+                self._gather(group, done, begins, replayed)
+                group.command = scripts.load("record_steps").packed(**group.slots, **self._who)
+                line.post(group.command)
+            except BaseException:
+                self._leave_all_in_doubt(group)
+                raise
+            self._posted = group
+        return partial(self._settle, group)
+
+    def _settle_all(self, group: "StepGroup") -> None:
+        """The same of several steps."""
+        line = self._line
+        assert isinstance(line, PipelinedConnection)
+        try:
+            try:
+                self._held_by(line.answer(group.command))
+            except NoScriptError:
+                self._fenced(scripts.load("record_steps"), **group.slots)
+        except BaseException as error:
+            group.error = error
+            self._leave_all_in_doubt(group)
+            raise
+        self._all_recorded(group)
+
+    def _gather(
+        self, group: "StepGroup", done: Sequence[DoneStep], begins: Sequence[BegunStep], replayed: Counters | int
+    ) -> None:
+        """The slots of the script; what is under way is what will be."""
+        texts, kinds, calls = group.texts, "", list[list[Any]]()
+        plain, by_entry = list[str](), group.by_entry
+        for step, value, entry, usage, reported in done:
+            texts += (step, value)
+            if entry is STEP and usage is NO_TOKENS:  # of `ctx.map` thousands
+                kinds += "1"
+                plain.append(step)
+                continue
+            of_call = entry is not None and (entry.kind != "step" or usage is not NO_TOKENS)
+            kinds += "0" if entry is None else "2" if of_call else "1"
+            if entry is not None and of_call:
+                event = int(entry.kind == "model" and not reported)
+                calls.append([*entry, 1, 0, usage.prompt_tokens, usage.completion_tokens, event, *usage.details])
+            by_entry.setdefault(entry, []).append(step)
+        if plain:
+            by_entry.setdefault(STEP, []).extend(plain)
+        for entry, alike in by_entry.items():
+            if entry is not None and entry != STEP:
+                self._open[entry] = max(self._open[entry] - len(alike), 0)
+        counted = len(by_entry.get(STEP, ()))
+        self._open[STEP] = max(self._open[STEP] - counted - group.dropped, 0)
+        self._next.recorded = None
+        self._between = (STEP, counted - self._add_open(begins)[STEP])
+        self._reached += len(done) + (replayed.passed if isinstance(replayed, Counters) else replayed)
+        group.begun = self._open.text()
+        group.slots = {
+            "run": self._run,
+            "task": self._task,
+            "journal": self._journal,
+            "kinds": kinds,
+            "calls": json.dumps(calls, ensure_ascii=False) if calls else "",
+            "begun": group.begun,
+            "replayed": counters_text(replayed),
+            "reached": self._reached,
+            "steps": texts,
+        }
+
+    def _leave_all_in_doubt(self, group: "StepGroup") -> None:
+        """They are done, and not recorded; and nothing begins."""
+        self._open.clear()
+        self._open.update(group.before)
+        self._open[STEP] = max(self._open[STEP] - group.dropped, 0)
+        self._between = NEITHER
+
+    def _all_recorded(self, group: "StepGroup") -> None:
+        """The store acknowledged them."""
+        names, begun = group.texts[::2], group.begun
+        self._between = NEITHER
+        if self._line.watches:
+            self._names.update(names)
+        if self._unnumbered is not None:
+            self._unnumbered.extend(names)
+        self._reserve(None)
+        for entry, alike in group.by_entry.items():
+            if self._log is not None:
+                self._log.recorded(alike, "" if entry is None else text_of_one(entry), begun)
+            if entry is not None and entry != STEP:
+                self._out.count(entry, -len(alike))
+        if self._log is not None and not names:
+            self._log.began(begun)
