@@ -82,7 +82,8 @@ class ForkServer:
             # What comes once is not worth a server, but of another interpreter more will come than the first.
             expected = kind in self._asked or all(python != command[0] for python, *_ in self._asked)
             self._asked.add(kind)
-            if expected or IMPORTED in environment:
+            is_there = self._path(kind).exists()  # another process of the session has started it
+            if expected or is_there or IMPORTED in environment:
                 return _Forked(self, command, **options)
         return subprocess.Popen(command, **options)
 

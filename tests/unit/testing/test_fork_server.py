@@ -104,7 +104,13 @@ def test_of_another_interpreter_the_first_kind_has_a_server_and_each_other_once_
         patch.setattr(subprocess, "Popen", lambda *_, **__: started.append("started"))
         for variables in ({}, {"PYTHONPATH": "one"}, {"PYTHONPATH": "one"}, {}):
             other.popen(["another", "-c", ""], env=variables)
-    assert started == ["forked", "started", "forked", "forked"]
+        assert started == ["forked", "started", "forked", "forked"]
+        # and at once where another process of the session has started that
+        started.clear()
+        other._path(fork_server._kind("another", {"PYTHONPATH": "two"})).touch()
+        for value in ("two", "three"):
+            other.popen(["another", "-c", ""], env={"PYTHONPATH": value})
+    assert started == ["forked", "started"]
 
 
 def test_what_it_can_heed_later_needs_no_server_of_its_own(forks):

@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.skipif(not thread_directory.is_supported(), reason="the system does not let a thread have a directory"),
 ]
 
-MANY = 24
+MANY = 12
 
 CREW = """
     from crewai import Agent, Crew, Task
