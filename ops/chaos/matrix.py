@@ -69,7 +69,7 @@ fault_points.reached = die
 WORKER = "--concurrency", "1", "--pool", "prefork"
 ALIKE = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
 """How each program is run, alone and killed: without asking the network for what a model costs."""
-WITHIN = 900  #: seconds for a program alone, and for its run with all kills
+WITHIN = 3600  #: seconds for a program alone, and for its run with all kills
 ONE_BY_ONE, SIDE_BY_SIDE = (1, 1, 1, 1, 1), (3, 2)
 
 

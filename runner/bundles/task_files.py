@@ -76,7 +76,15 @@ class Workdir:
             return self._folder
 
     def mark(self) -> int:
-        """Return a point in time, for `changed`."""
+        """Return this point in time, for `changed`: what was written before is not changed since."""
+        with self._lock:
+            if self.made:
+                self._look()
+            return self._count
+
+    @property
+    def noticed(self) -> int:
+        """The point in time of the last look."""
         return self._count
 
     def changed(self, since: int = 0) -> dict[str, Content]:

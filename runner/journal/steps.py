@@ -157,7 +157,11 @@ class Kept(Protocol):
     """Whether there may be any."""
 
     def mark(self) -> int:
-        """Return a point in time, for `changed`."""
+        """Return this point in time, for `changed`."""
+
+    @property
+    def noticed(self) -> int:
+        """The point in time of the last look at them."""
 
     def changed(self, since: int = 0) -> Mapping[str, Any]:
         """Return the files that were written, changed or removed since then, as JSON."""
@@ -193,7 +197,8 @@ class StepFiles:
         return not self._files.made and not self._some
 
     def mark(self) -> int:
-        """A point in time, when a step begins."""
+        """This point in time, when a step begins. What the task's code wrote before is not the step's: the code that
+        replays it writes that itself, and may have the file open."""
         return self._files.mark()
 
     def keep(self, step: str, since: int | None = None) -> None:
@@ -202,7 +207,8 @@ class StepFiles:
         If the start of the step is unknown, these are all changes that were not recorded before.
         """
         changed = self._files.changed(self._noticed if since is None else since)
-        self._noticed = self._files.mark()
+        if since is None or since <= self._noticed:
+            self._noticed = self._files.noticed
         before = self._names(step)  # by attempts that ended before they recorded the step: they do not count
         if changed or before:
             self._records += 1

@@ -69,6 +69,15 @@ def test_since_a_mark_only_what_came_after_it(make):
     assert work.changed() == {"a": "1", "b": "2"}
 
 
+def test_a_mark_has_noticed_what_was_written_before_it(make):
+    work = make(copied=False)
+    (work.folder / "a").write_text("1")
+    mark = work.mark()
+    (work.folder / "b").write_text("2")
+    assert work.changed(mark) == {"b": "2"}
+    assert work.noticed == work.mark()
+
+
 def test_nothing_is_made_before_it_is_needed(make, tmp_path):
     work = make()
     assert (work.changed(), work.mark()) == ({}, 0)

@@ -9,6 +9,8 @@ from runner.journal.steps import StepFiles
 class Folder:
     """What a task's folder has, and what was laid there."""
 
+    noticed = 0
+
     def __init__(self, **changed: str) -> None:
         self._changed, self.laid = changed, list[Mapping[str, Any]]()
 

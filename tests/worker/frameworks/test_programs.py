@@ -186,6 +186,45 @@ def test_relative_paths_are_those_of_the_project(
         assert left == {"seen.txt": b"0\n1\n2\n"}
 
 
+DATABASE = """
+import os, signal, sqlite3
+from pathlib import Path
+
+from runner import durable
+
+
+@durable
+def use(n):
+    return n
+
+
+def main(killed):
+    talk = sqlite3.connect("talk.db")
+    talk.execute("PRAGMA journal_mode=WAL")
+    talk.execute("CREATE TABLE said (n)")
+    for n in range(6):
+        with talk:
+            talk.execute("INSERT INTO said VALUES (?)", [use(n)])
+        if n == 3 and not Path(killed).exists():
+            Path(killed).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+    return [n for n, in sqlite3.connect("talk.db").execute("SELECT n FROM said")]
+"""
+
+
+def test_a_database_that_the_code_has_open_is_not_written_over_by_uses_that_are_replayed(
+    fleet: Any, client: Client, tmp_path: Path
+) -> None:
+    # Given a function that writes to a database between uses of a tool, as memories and sessions of agents do
+    (file := tmp_path / "agent.py").write_text(DATABASE)
+    fleet.start("--concurrency", "1", "--pool", "prefork")
+    # When its process is killed after the fourth
+    result = client.submit(f"{file}:main()", {"killed": str(tmp_path / "killed")}).wait(150)
+    # Then it finds there what its second process wrote
+    assert json.loads(result.outputs["main"]) == [*range(6)], result.error
+    assert result.recoveries == 1
+
+
 def test_a_script_that_its_package_imports_runs_once(
     models: ModelServer, fleet: Any, client: Client, tmp_path: Path
 ) -> None:
