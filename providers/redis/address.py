@@ -49,6 +49,7 @@ _TLS = (
     "ssl_min_version",
     "ssl_ciphers",
 )
+_FILES = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
 _OF_A_SERVER = ("db", "username", "password")
 _OF_CONNECTIONS = ("client_name", "health_check_interval", "protocol", "socket_timeout")
 _OF_SOCKETS = ("socket_connect_timeout", "socket_keepalive")
@@ -190,6 +191,16 @@ def tls_options(url: str) -> dict[str, Any]:
     """Return what the URL of one server says of TLS, for a client that takes no such URL; empty without TLS."""
     found = _options(urlsplit(url), ()) if url.startswith("rediss://") else {}
     return {name: value for name, value in found.items() if name in _TLS}
+
+
+def encrypted(url: str) -> bool:
+    """Whether a URL asks for TLS."""
+    return standard(url).startswith("rediss")
+
+
+def tls_files(url: str) -> list[tuple[str, str]]:
+    """Return the options of a URL that name files or folders, and what they name."""
+    return [(name, path) for name, path in parse_qsl(urlsplit(url).query) if name in _FILES]
 
 
 def clustered(url: str) -> Clustered | None:

@@ -1,6 +1,7 @@
 """Opens connections to Redis. Some retry while the server is unavailable."""
 
 import logging
+import os
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, TypeAlias, TypeVar
@@ -220,9 +221,21 @@ def reach(client: Client, what: str, url: str, option: str, ask: Callable[[], T]
     except NoMaster as error:
         raise StoreUnreachable(f"{what} cannot be reached: {error.explained(option)}.") from None
     except (RedisError, OSError) as error:
-        raise StoreUnreachable(
-            f"{what} cannot be reached: {brief(error)}. Start it, or name another with {option}."
-        ) from None
+        advice = _tls_advice(url, str(error), f"Start it, or name another with {option}.")
+        raise StoreUnreachable(f"{what} cannot be reached: {brief(error)}. {advice}") from None
+
+
+def _tls_advice(url: str, said: str, otherwise: str) -> str:
+    """Return what to do where only one side wants TLS, or where a file is wrong; ``otherwise`` for any other error."""
+    if not address.encrypted(url):
+        cut = "reset by peer" in said or "closed by server" in said
+        return f"{otherwise} If it wants TLS, write rediss://." if cut else otherwise
+    unreadable = [option for option, path in address.tls_files(url) if not os.access(path, os.R_OK)]
+    if unreadable:
+        return f"The file of {unreadable[0]} cannot be read here."
+    if "CERTIFICATE_VERIFY_FAILED" in said:
+        return "Name the file of the authority that signed its certificate, as in ?ssl_ca_certs=/etc/ssl/ca.pem."
+    return "If it has no TLS, write redis://." if "WRONG_VERSION_NUMBER" in said else otherwise
 
 
 def refusing(client: Client) -> Exception | None:

@@ -101,7 +101,8 @@ def list_(where: str | None, branch: str | None, as_json: bool) -> int:
 
 
 def _list_run(run_id: str, branch: str | None, as_json: bool) -> int:
-    with Client() as client:
+    with Client() as servers:
+        client, run_id = locate.run_called(servers, run_id)
         found = client.checkpoints(run_id, branch)
         kept = {one.id for one in (client.checkpoints(run_id) if branch else found)}
     if as_json:
@@ -164,7 +165,7 @@ def diff(where: str, a: str, b: str, as_json: bool) -> int:
             if heads.keys().isdisjoint((a, b)):
                 raise
             ids = " ".join(heads.get(one, one) for one in (a, b))
-            hint = f"for the newest of a branch: `runner checkpoint diff {where} {ids}`"
+            hint = f"for the newest of a branch: `runner checkpoint diff {source.where} {ids}`"
             raise NotFound(f"{error}; {hint}") from None
     return print_diff(compare(*sides), as_json)
 

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from runner.client.checkpoints.model import Source
 from runner.core.errors import NotFound, UsageError
@@ -12,11 +13,15 @@ from runner.providers.base import BaseProvider
 from runner.providers.json import JsonProvider
 from runner.snapshots import locations
 
+if TYPE_CHECKING:
+    from runner.client import Client
+
 HERE = ("./.checkpoints", "./.checkpoints.db")
 """Where a config writes that says nothing else: with the default provider, and with `SqliteProvider`."""
 
 _RUN = re.compile(r"r-[0-9a-f]{12}")
-_URL = re.compile(r"(?:redis|rediss|unix)://")
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://")  #: of a Redis, or of a provider that is installed under that scheme
+_OF_FILES = ("json", "sqlite")
 
 
 def is_run(where: str) -> bool:
@@ -41,15 +46,23 @@ def opened(where: str) -> Iterator[Source]:
         from runner.client.checkpoints.fleet import RunSource
 
         with Client() as client:
-            client = client.of(where)
-            yield RunSource(client, client.id_of(where))
+            yield RunSource(*run_called(client, where))
         return
     from runner.client.checkpoints.stored import StoredSource
 
     source = StoredSource(where)
-    if not _URL.match(where):
-        _refuse_what_is_no_place(where, source.provider)
+    if not _URL.match(where) or source.provider.provider_type in _OF_FILES:
+        _refuse_what_is_no_place(source.where, source.provider)
     yield source
+
+
+def run_called(client: "Client", where: str) -> tuple["Client", str]:
+    """Return the client of the server that has the run WHERE, and its id. Raises `NotFound`."""
+    client = client.of(where)
+    run_id = client.id_of(where)
+    if not _RUN.fullmatch(where) and not client.store.runs.existing([run_id]):
+        raise NotFound(f"there is no directory, file or run {where}")
+    return client, run_id
 
 
 def here() -> str:

@@ -41,3 +41,12 @@ def test_files_whose_parent_is_not_there(cli, tmp_path):
     ends = [line.split()[-2:] for line in cli("checkpoint", "list", where).out.splitlines()[1:]]
     assert ends == [[first, "pruned"], ["B", second]]
     assert cli("checkpoint", "list", where, "--branch", "other").out.split()[-2:] == ["B", second]
+
+
+def test_a_name_that_nothing_has_and_a_url_by_any_of_its_names(cli):
+    for where in ("nowhere", "nowhere://at/all"):
+        for verb in ("list", "show"):
+            said = cli("checkpoint", verb, where)
+            assert (said.code, said.error) == (2, f"there is no directory, file or run {where}")
+    said = cli("checkpoint", "list", "valkey://127.0.0.1:1/0")
+    assert (said.code, "valkey://127.0.0.1:1/0 " in said.error) == (4, True), said

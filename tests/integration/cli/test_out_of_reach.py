@@ -3,6 +3,7 @@
 import contextlib
 import socket
 import subprocess
+import threading
 
 import pytest
 from redis import Redis
@@ -46,6 +47,41 @@ def test_nobody_listens(verb, unreachable, refusing_port):
     assert line.startswith(f"Redis at redis://127.0.0.1:{refusing_port}/0 cannot be reached: ")
     assert "Connection refused" in line
     assert line.endswith("Start it, or name another with --redis-url.")
+
+
+@pytest.fixture
+def port_that_says():
+    """A port at which each connection is answered with that, whatever it sends, and ended."""
+    with contextlib.ExitStack() as open_ones:
+
+        def port(text: bytes) -> int:
+            listening = open_ones.enter_context(socket.create_server(("127.0.0.1", 0)))
+            threading.Thread(target=_answer, args=(listening, text), daemon=True).start()
+            return listening.getsockname()[1]
+
+        yield port
+
+
+def _answer(listening: socket.socket, text: bytes) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            client, _ = listening.accept()
+            with client:
+                client.recv(4096)
+                client.sendall(text)
+
+
+def test_what_is_wrong_with_tls_is_said(unreachable, port_that_says, refusing_port, tmp_path):
+    plain, encrypted = port_that_says(b"-ERR unknown command\r\n"), port_that_says(b"")
+    line = unreachable("runs", f"rediss://127.0.0.1:{plain}/0")
+    assert line.endswith(". If it has no TLS, write redis://."), line
+    line = unreachable("runs", f"rediss://127.0.0.1:{plain}/0?ssl_ca_certs={tmp_path}/none.pem")
+    assert line.endswith(". The file of ssl_ca_certs cannot be read here."), line
+    line = unreachable("runs", f"redis://127.0.0.1:{encrypted}/0")
+    assert line.endswith("Start it, or name another with --redis-url. If it wants TLS, write rediss://."), line
+    # What has nothing to do with it is said as ever
+    line = unreachable("runs", f"rediss://127.0.0.1:{refusing_port}/0")
+    assert line.endswith("Connection refused. Start it, or name another with --redis-url."), line
 
 
 @pytest.mark.parametrize("verb", ["doctor", "runs", "submit", "show r-1"])

@@ -96,3 +96,4 @@ def test_a_run_over_tls(
             assert (flower.wait(30), flower.stderr.read()) == (0, "")
         refused = fleet.runner("runs", RUNNER_REDIS_URL=f"{scheme}://127.0.0.1:{port}/0")
         assert (refused.returncode, "CERTIFICATE_VERIFY_FAILED" in refused.stderr) == (4, True), refused
+        assert refused.stderr.endswith("certificate, as in ?ssl_ca_certs=/etc/ssl/ca.pem.\n")
