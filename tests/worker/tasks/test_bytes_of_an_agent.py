@@ -9,7 +9,7 @@ from runner.client import Client, prepare
 
 pytestmark = pytest.mark.timeout(300)
 
-MOST = 92_000 if sys.version_info[:2] == (3, 11) else 100_000  #: 89,600: each Python's objects have their own size
+MOST = 92_000 if sys.version_info[:2] == (3, 11) else 100_000  #: 88,600: each Python's objects have their own size
 SOME, MANY = 20, 100
 
 CREWS = """
