@@ -267,7 +267,8 @@ def report(result: RunResult, as_json: bool, write: Any, words: str) -> None:
     if result.models:
         say(result.models)
     text = f"{result.status}: {which}, {counted(len(result.outputs), 'task')}"
-    text += f"{'; on all branches' if of_branch else ','} {counted(ledger['paid'], 'step')} recorded"
+    others = of_branch or len({row["branch"] for row in ledger["by"]}) > 1
+    text += f"{'; on all branches' if others else ','} {counted(ledger['paid'], 'step')} recorded"
     if result.recoveries:
         text += (
             f"; {counted(result.recoveries, 'recovery', 'recoveries')}, {counted(ledger['replayed'], 'step')} replayed"
