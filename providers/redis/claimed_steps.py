@@ -218,7 +218,9 @@ class ClaimedSteps(GroupedSteps):
                 except NoScriptError:
                     done = self._record_call(self._line, *posted.slots)
                 if done:
-                    self._sure()
+                    self._heard = time.monotonic()  # as `_sure`, which would be one more call
+                    if self._out.is_unsure:
+                        self._out.sure()
                 else:
                     self._record_any(step, value, begun, reserved, entry, posted.usage, 0, reported=posted.reported)
             except BaseException as error:

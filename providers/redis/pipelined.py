@@ -91,8 +91,16 @@ class PipelinedConnection:
 
     def post(self, command: bytes) -> None:
         """Send a command whose answer `answer` gives; nothing else is to be sent here before."""
-        self.send_nowait(command)
-        self._is_posted = not self._closed
+        try:
+            with self.lock:
+                self._unread.append(None)
+                self._send(command)
+                self._is_posted = True
+        except TRANSIENT_ERRORS:
+            self.close()
+        except BaseException:
+            self.close()
+            raise
 
     def answer(self, command: bytes) -> Any:
         """The answer to the command that was posted. It is sent again if it was lost with its connection."""

@@ -44,6 +44,7 @@ class RecordedCall:
         self._caller = caller.get()
         self._has_left_whole = self._is_streamed = self._has_ended = self._is_kept_encoded = False
         self._status = 0
+        self.streams = False  #: whether the answer comes piece by piece
         self._headers: list[tuple[str, str]] = []
         self._by_name: dict[str, str] = {}
 
@@ -112,6 +113,7 @@ class RecordedCall:
         """The head of the answer came. Returns whether that says that the call was taken; if not, it is over."""
         self._status, self._headers = status, list(headers)
         self._by_name = {name.lower(): value for name, value in self._headers}
+        self.streams = wire.is_stream(self._by_name)
         if 200 <= status < 300:
             return True
         self.reject(f"HTTP {status}")
@@ -123,11 +125,6 @@ class RecordedCall:
         self._call.drop()
         self._link.break_off()
         self._observer.failed(why)
-
-    @property
-    def streams(self) -> bool:
-        """Whether the answer comes piece by piece."""
-        return wire.is_stream(self._by_name)
 
     def whole(self, body: bytes, *, encoded: bool = False) -> None:
         """The answer: it is recorded if it can be taken. ``encoded``: it is as its Content-Encoding says."""

@@ -208,7 +208,9 @@ class Answer(NamedTuple):
         except UnicodeDecodeError:
             body = f'"base64": "{base64.b64encode(self.body).decode()}"'
         first = f'"chain": "{chain}", ' if chain else ""
-        headers = ", ".join([f"[{_text(name)}, {_text(value)}]" for name, value in self.headers])
+        headers = ""
+        for name, value in self.headers:  # a comprehension would be one more call
+            headers += f"{', ' if headers else ''}[{_text(name)}, {_text(value)}]"
         about = f'"status": {self.status}, "headers": [{headers}], "model": {_text(model)}, "agent": {_text(agent)}'
         prompt, completion, *details = self.usage
         usage = f'"usage": [{prompt}, {completion}]'  # workers of before know these two
@@ -225,7 +227,11 @@ def answer_of(found: Mapping[str, Any]) -> Answer:
 
 def kept(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """The headers that are recorded: no cookie, no key."""
-    return [(name, value) for name, value in headers if name.lower() in _KEPT]
+    found = []
+    for one in headers:  # a comprehension would be one more call
+        if one[0].lower() in _KEPT:
+            found.append(one)
+    return found
 
 
 def looked_at(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[str, str]]:

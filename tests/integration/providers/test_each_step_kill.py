@@ -65,7 +65,7 @@ class Doomed(Scene):
         self.under_way: dict[str, AccountKey] = {}  #: what it does; a call, from when it leaves
         super().__init__(driver)
         line = driver.line
-        for name in ("ask", "ask_all", "send_nowait"):
+        for name in ("ask", "ask_all", "send_nowait", "post"):
             setattr(line, name, self._passing(getattr(line, name)))
         self._left = place
 
@@ -92,7 +92,7 @@ class Doomed(Scene):
             while True:
                 self._do(self._chance.random())
         except Killed:
-            del self.driver.line.ask, self.driver.line.send_nowait
+            del self.driver.line.ask, self.driver.line.send_nowait, self.driver.line.post
 
     def _do(self, what: float) -> None:
         names = list(self.under_way)
