@@ -179,3 +179,11 @@ def test_a_crew_that_is_made_with_inputs_is_of_its_run_alone(tmp_path: Path, sto
     found = [cache.get(packed.sha256, "crew", "About.crew", "crew", {"topic": topic}) for topic in ("owls", "bats")]
     assert [[task.key for task in one.plan.tasks] for one in found] == [["owls"], ["bats"]]
     assert [one.made_with for one in found] == [{"topic"}, {"topic"}]
+
+
+def test_a_crew_that_was_read_in_a_copy_is_good_for_one_task(tmp_path: Path, store: Store, submitted: Any) -> None:
+    cache, crew = CodeCache(store, tmp_path / "cache"), submitted("a")
+    copied = [cache.get(crew.bundle.sha256, "crew", "crew", "crew", root=tmp_path / "a") for _ in range(2)]
+    found = [*copied, load(cache, crew)]
+    assert len({id(one.crew) for one in found}) == 3
+    assert [[task.key for task in one.plan.tasks] for one in found] == [["a"]] * 3

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from runner import Crew, Task
 from runner.core.states import RunStatus
 from runner.engine.decisions import Commit, Fail, Lost, Release, Retry
 from runner.engine.jobs import REGISTER_WAIT
 from runner.engine.local import LocalStops
 from runner.journal.cancellation import timing
 from runner.journal.cancellation.async_raise import InterruptibleSection
+from runner.llm.recording import unrecorded
 from runner.providers.memory.task import MemoryTask
 from runner.testing.in_process import LEASE, InProcess
 
@@ -300,3 +302,30 @@ def test_calls_that_went_past_the_journal_are_said_whatever_becomes_of_the_task(
     assert [type(decision) for _, decision in here.work()] == [Retry, Commit]
     said = [event.fields for event in here.runs.events(run) if event.type == "calls_unrecorded"]
     assert ["1 to api.openai.com/v1/chat/completions" in str(one) for one in said] == [True, True]
+
+
+def test_those_of_a_kickoff_inside_of_a_task_are_said_with_the_task(here: InProcess, begun: Callable[..., str]) -> None:
+    run = begun("""
+        from runner.llm.recording import unrecorded
+
+        def ask(ctx):
+            unrecorded.look_at("POST", "https://api.openai.com/v1/chat/completions", b'{"model": "m", "messages": []}')
+            return "asked"
+
+        def inner():
+            return Crew(tasks=[Task(name="ask", run=ask)]).kickoff().raw
+
+        crew = Crew(tasks=[Task(name="work", run=lambda ctx: inner())])
+        """)
+    here.work()
+    assert here.texts(run) == {"work": "asked"}
+    (said,) = [event.fields for event in here.runs.events(run) if event.type == "calls_unrecorded"]
+    assert "1 to api.openai.com/v1/chat/completions" in str(said)
+
+
+def test_those_of_a_kickoff_in_no_run_are_nobodys() -> None:
+    def ask(ctx: object) -> str:
+        unrecorded.look_at("POST", "https://api.openai.com/v1/chat/completions", b'{"model": "m", "messages": []}')
+        return "asked"
+
+    assert Crew(tasks=[Task(name="ask", run=ask)]).kickoff().raw == "asked"

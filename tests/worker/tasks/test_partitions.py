@@ -14,6 +14,8 @@ from runner.providers.redis.workers import Workers
 from runner.testing import Fleet, RedisServer
 from runner.testing import fleet as testing_fleet
 
+from ...support.soak import in_soak
+
 pytestmark = pytest.mark.timeout(180)
 
 CREW = """
@@ -100,7 +102,9 @@ def test_a_batch_goes_to_all_servers(servers: list[RedisServer], crew_of: Any, e
         assert dict(client.resume_many(batch.id)) == {}
 
 
-@pytest.mark.parametrize("command", [("flower", "--port", "0"), ("up", "--port", "0", "--concurrency", "1")])
+@pytest.mark.parametrize(
+    "command", [("flower", "--port", "0"), *in_soak((("up", "--port", "0", "--concurrency", "1"),))]
+)
 def test_flowers_start_while_a_server_is_away(
     command: tuple[str, ...], servers: list[RedisServer], tmp_path: Path, eventually: Any
 ) -> None:
