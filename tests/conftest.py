@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 import hypothesis
 import pytest
+from hypothesis.internal.entropy import deterministic_PRNG
 from redis import Redis
 
 from runner.client import Client
@@ -117,7 +118,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if given := getattr(session.config, "workerinput", None):
         session.items[:] = shares.dealt(session.items, TESTS, given["workercount"])
     global _imported
-    gc.enable()
+    with deterministic_PRNG():  # it looks with the collector for what has its source, and finds nothing that is frozen
+        gc.enable()
     gc.freeze()
     _imported = len(sys.modules)
 
