@@ -8,10 +8,12 @@ byte for byte, and nothing was done more often than needed and in doubt.
 An environment is made for each framework (``--only ROW`` for some, ``--keep FOLDER`` to keep them). With
 ``--side-by-side`` the model wants several uses at once: three, then two. With ``--midway`` it is killed also when half
 of each answer has come; with ``--elsewhere`` all of its worker is while a call is in flight, and another takes over.
+Then ``--other PYTHON`` makes each second worker one of that interpreter, which has the same packages and this product.
 """
 
 import argparse
 import ast
+import itertools
 import json
 import os
 import signal
@@ -82,6 +84,7 @@ def main() -> int:
     parser.add_argument(
         "--elsewhere", action="store_true", help="kill the worker of a call in flight: another takes over"
     )
+    parser.add_argument("--other", metavar="PYTHON", help="every other worker is this interpreter's: with --elsewhere")
     parser.add_argument(
         "--cold", action="store_true", help="each process imports the framework itself, after a kill too"
     )
@@ -91,7 +94,7 @@ def main() -> int:
     options = parser.parse_args()
     batches = SIDE_BY_SIDE if options.side_by_side else ONE_BY_ONE
     if options.inside:
-        how = {name: getattr(options, name) for name in ("midway", "elsewhere", "cold")}
+        how = {name: getattr(options, name) for name in ("midway", "elsewhere", "cold", "other")}
         print(json.dumps(killed(options.inside, batches, only_alone=options.alone, **how)))
         return 0
     more = [
@@ -99,6 +102,7 @@ def main() -> int:
         for name in ("side_by_side", "midway", "elsewhere", "cold", "alone")
         if getattr(options, name)
     ]
+    more += ["--other", options.other] if options.other else []
     names = [name for name in ROWS if not options.only or name.startswith(tuple(options.only))]
     with tempfile.TemporaryDirectory() as made:
         return table(names, options.keep or Path(made), more, noted=options.note)
@@ -175,6 +179,7 @@ def killed(
     midway: bool = False,
     elsewhere: bool = False,
     cold: bool = False,
+    other: str | None = None,
 ) -> dict[str, Any]:
     """What came of one row: alone, and with a kill at each call and each use."""
     from importlib.metadata import version
@@ -207,7 +212,9 @@ def killed(
                 return None
 
         def start() -> None:
-            while not done.is_set():
+            for fleet.python in itertools.cycle((sys.executable, other or sys.executable)):
+                if done.is_set():
+                    return
                 fleet.start(*WORKER, wait=False, **about)
                 while not done.wait(0.05) and fleet.workers[-1].process.poll() is None:
                     pass
