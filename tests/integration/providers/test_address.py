@@ -124,7 +124,10 @@ def test_as_the_broker_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert app.transport_security() == {"ssl_cert_reqs": "required", "ssl_ca_certs": "/ca.pem"}
     monkeypatch.setenv("RUNNER_BROKER_URL", "valkeys://h/1?ssl_ca_certs=/ca.pem")
     assert app.broker_url() == "rediss://h/1?ssl_ca_certs=/ca.pem"
-    assert (app.transport_options(), app.transport_security()) == ({}, None)
+    assert app.transport_options() == {}
+    assert app.transport_security() == {"ssl_cert_reqs": "required", "ssl_ca_certs": "/ca.pem"}, "for Flower's client"
+    monkeypatch.setenv("RUNNER_BROKER_URL", "redis://h/1")
+    assert app.transport_security() is None
 
 
 @pytest.mark.parametrize(
