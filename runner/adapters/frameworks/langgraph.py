@@ -105,8 +105,34 @@ class LangGraph(AgentFramework):
         """At the methods by which LangChain's tools are used."""
         tool = import_module("langchain_core.tools").BaseTool
         passing = (import_module("langgraph.errors").GraphBubbleUp,)
+        if hasattr(tool.run, "records_uses"):
+            return
         for method in ("run", "arun"):
             record_uses(tool, method, functools.partial(_about, method), passing=passing)
+        tool.run, tool.arun = _linked(tool.run), _linked(tool.arun)
+
+
+def _linked(run: Any) -> Any:
+    """What a use gives is linked to its call by the id of that call: of this one, where it is replayed. Of equal uses
+    side by side another one's may be recorded first."""
+
+    def link(given: Any, now: str | None) -> Any:
+        update = getattr(given, "update", None)  # of a command
+        said = update.get(_MESSAGES, ()) if isinstance(update, dict) else [given]
+        linked = [one for one in said if getattr(one, "type", "") == "tool"]
+        if now is not None and len(linked) == 1:
+            linked[0].tool_call_id = now
+        return given
+
+    @functools.wraps(run)
+    def linked(*args: Any, **kwargs: Any) -> Any:
+        return link(run(*args, **kwargs), kwargs.get("tool_call_id"))
+
+    @functools.wraps(run)
+    async def alinked(*args: Any, **kwargs: Any) -> Any:
+        return link(await run(*args, **kwargs), kwargs.get("tool_call_id"))
+
+    return alinked if inspect.iscoroutinefunction(run) else linked
 
 
 def _argument(agent: Any) -> tuple[str, Any] | None:

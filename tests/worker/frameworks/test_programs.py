@@ -225,6 +225,43 @@ def test_a_database_that_the_code_has_open_is_not_written_over_by_uses_that_are_
     assert result.recoveries == 1
 
 
+LINKED = """
+import os, signal
+from pathlib import Path
+
+from langchain.tools import tool
+
+
+@tool
+def fact(topic: str) -> str:
+    'Says a fact.'
+    return topic
+
+
+def main(killed):
+    ids = ["one", "two"]
+    if Path(killed).exists():
+        ids.reverse()
+    said = [fact.invoke({"type": "tool_call", "name": "fact", "args": {"topic": "owls"}, "id": one}) for one in ids]
+    if not Path(killed).exists():
+        Path(killed).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return [one.tool_call_id for one in said]
+"""
+
+
+def test_of_equal_uses_side_by_side_each_result_is_linked_to_its_own_call(
+    fleet: Any, client: Client, tmp_path: Path
+) -> None:
+    # Given two uses of a tool of LangChain with the same arguments, which come in another order after a kill
+    (file := tmp_path / "agent.py").write_text(LINKED)
+    fleet.start("--concurrency", "1", "--pool", "prefork")
+    result = client.submit(f"{file}:main()", {"killed": str(tmp_path / "killed")}).wait(150)
+    # Then no result has the id of the other's call: a provider refuses that
+    assert json.loads(result.outputs["main"]) == ["two", "one"], result.error
+    assert (result.recoveries, result.ledger["tools"]["paid"]) == (1, 2)
+
+
 def test_a_script_that_its_package_imports_runs_once(
     models: ModelServer, fleet: Any, client: Client, tmp_path: Path
 ) -> None:
