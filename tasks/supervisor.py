@@ -169,7 +169,7 @@ class Supervisor:
         if self._table.due("term", self._term_ms / 4000) and not self._workers.elect(self._me, "", self._term_ms):
             self._leading = False
             return 0.05
-        if self._table.due("checked", CHECK):  # before what a key of another type makes fail
+        if self._table.due("checked", CHECK):
             self._next_check, found = self._workers.check_runs(self._next_check)
             for run_id, what in found:
                 log.error("run %s: %s", run_id, what)

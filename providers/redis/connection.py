@@ -67,6 +67,20 @@ class _Noticing:
 class NoticingPipeline(_Noticing, Pipeline):
     """Commands in one round trip, asked once."""
 
+    mend: Callable[[], bool] = staticmethod(bool)
+
+    def execute(self, raise_on_error: bool = True) -> list[Any]:
+        """Do them all. Returns their answers."""
+        try:
+            answers = super().execute(raise_on_error)
+        except NotNow as error:
+            if error.overwritten:
+                self.mend()
+            raise
+        if not raise_on_error and any(found.overwritten for found in map(not_now, answers) if found):
+            self.mend()
+        return answers
+
 
 class NoticingClient(_Noticing, Redis):
     """A client that asks once: for who watches, and for people, who can ask again."""
@@ -74,10 +88,34 @@ class NoticingClient(_Noticing, Redis):
     pipelines: type[Pipeline] = NoticingPipeline
     home = keys.HOME
     """What the keys of its store begin with."""
+    mends = False
+    """Whether it removes the keys of that store which were overwritten with another type, when it meets one."""
+
+    def execute_command(self, *command: Any, **options: Any) -> Any:
+        """Send a command and return its answer."""
+        ask: Callable[..., Any] = super().execute_command
+        try:
+            return ask(*command, **options)
+        except NotNow as error:
+            if not (error.overwritten and self.mend()):
+                raise
+            return ask(*command, **options)
 
     def pipeline(self, transaction: bool = True, shard_hint: Any = None) -> Pipeline:
         """Commands in one round trip."""
-        return self.pipelines(self.connection_pool, self.response_callbacks, transaction, shard_hint)
+        made = self.pipelines(self.connection_pool, self.response_callbacks, transaction, shard_hint)
+        made.mend = self.mend  # type: ignore[attr-defined]  # it is a `NoticingPipeline`
+        return made
+
+    def mend(self) -> bool:
+        """Remove the keys that were overwritten with another type. Returns whether there were any."""
+        return self.mends and _overwritten().remove(Redis(connection_pool=self.connection_pool), self.home)
+
+
+def _overwritten() -> Any:
+    from runner.providers.redis import overwritten  # seldom: it imports the scripts
+
+    return overwritten
 
 
 class PatientPipeline(NoticingPipeline):
@@ -180,6 +218,7 @@ def open_client(
         pool.connection_class = noticing_connections(pool.connection_class)
         client: Any = kind(connection_pool=pool, single_connection_client=single)
         client.home = home
+        client.mends = decode  # others keep states there, or jobs
         client.auto_close_connection_pool = True
         return client
     except ValueError as error:

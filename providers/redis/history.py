@@ -65,6 +65,8 @@ def plan_from(text: str | None, run_id: str, bundle: str | None) -> Plan:
     """A stored plan, parsed once. Raises `NotFound`, or `Conflict` if it went with its ``bundle``."""
     if text is None and bundle:
         raise Conflict(f"the code of run {run_id} is no longer in the store: submit the crew again")
+    if text is None and bundle is not None:
+        raise Conflict(f"the plan of run {run_id} is no longer in the store: submit the crew again")
     if text is None:
         raise NotFound(f"there is no run {run_id}")
     return _parsed(text)

@@ -18,6 +18,8 @@ key                                  type     holds, and how long
 ``HOME:worker:ID``                   hash     what a worker says of itself; removed when it is reaped or leaves
 ``HOME:claims:ID``                   hash     a worker's claims: job reference -> token, process; likewise
 ``HOME:leader``                      string   the supervisor that leads; expires in seconds
+``HOME:mending``                     string   set while a process looks for keys of another type
+                                              (`overwritten`); expires in seconds
 ``HOME:monitors``                    string   set while a Flower watches; expires in seconds
 ``HOME:clients``                     set      the models' clients that workers have imported; expires a week after the
                                               last did
@@ -90,7 +92,9 @@ All keys of a run expire ``keep`` after its last branch is over (7 days by defau
 """
 
 import hashlib
-from functools import lru_cache
+import re
+from collections.abc import Callable
+from functools import cache, lru_cache
 
 from runner.core.jobs import ref
 
@@ -99,50 +103,54 @@ CLUSTER_TAG = "cluster"  #: of what is known of a Redis Cluster as a whole
 LONGEST_REF = 64
 DIGEST = "#"  #: stands for the branch in a reference that is a digest; no branch is called so
 
-TEMPLATES: dict[str, str] = {
-    "run_key": "{home}:run:{run_id}",
-    "branch_key": "{run}:branch:{name}",
-    "task_key": "{branch_key}:task:{name}",
-    "journal_key": "{branch_key}:journal:{name}",
-    "steps_key": "{branch_key}:steps:{name}",
-    "journals_key": "{branch_key}:journals",
-    "outputs_key": "{branch_key}:outputs",
-    "commit_log_key": "{branch_key}:order",  # stored under this name by every version
-    "shared_key": "{branch_key}:shared",
-    "waits_key": "{branch_key}:waits",
-    "open_key": "{branch_key}:open",
-    "checkpoints_key": "{branch_key}:checkpoints",
-    "lineage_key": "{branch_key}:lineage",
-    "plan_key": "{run}:plan",
-    "ledger_key": "{run}:ledger",
-    "pace_key": "{run}:pace:{name}",
-    "events_key": "{run}:events",
-    "copy_key": "{run}:copy",
-    "branches_key": "{run}:branches",
-    "runs_key": "{home}:runs",
-    "active_key": "{home}:active",
-    "expiring_key": "{home}:expiring",
-    "queued_key": "{home}:queued",
-    "due_key": "{home}:due",
-    "outbox_key": "{home}:outbox",
-    "workers_key": "{home}:workers",
-    "worker_key": "{home}:worker:{worker}",
-    "claims_key": "{home}:claims:{worker}",
-    "leader_key": "{home}:leader",
-    "monitors_key": "{home}:monitors",
-    "clients_key": "{home}:clients",
-    "processes_key": "{home}:processes",
-    "partition_key": "{home}:partition",
-    "bundle_key": "{home}:bundle:{sha}",
-    "batch_key": "{home}:batch:{batch}",
-    "batch_runs_key": "{home}:batch:{batch}:runs",
-    "batch_ended_key": "{home}:batch:{batch}:ended",
-    "entries_key": "{home}:entries",
-    "chains_key": "{home}:chains:{bucket}",
-    "counter_key": "{home}:counter",
-    "held_key": "{home}:held",
+KEYS: dict[str, tuple[str, str]] = {
+    "run_key": ("hash", "{home}:run:{run_id}"),
+    "branch_key": ("hash", "{run}:branch:{name}"),
+    "task_key": ("hash", "{branch_key}:task:{name}"),
+    "journal_key": ("hash", "{branch_key}:journal:{name}"),
+    "steps_key": ("zset", "{branch_key}:steps:{name}"),
+    "journals_key": ("zset", "{branch_key}:journals"),
+    "outputs_key": ("hash", "{branch_key}:outputs"),
+    "commit_log_key": ("list", "{branch_key}:order"),  # stored under this name by every version
+    "shared_key": ("hash", "{branch_key}:shared"),
+    "waits_key": ("hash", "{branch_key}:waits"),
+    "open_key": ("set", "{branch_key}:open"),
+    "checkpoints_key": ("zset", "{branch_key}:checkpoints"),
+    "lineage_key": ("hash", "{branch_key}:lineage"),
+    "plan_key": ("string", "{run}:plan"),
+    "ledger_key": ("hash", "{run}:ledger"),
+    "pace_key": ("zset", "{run}:pace:{name}"),
+    "events_key": ("stream", "{run}:events"),
+    "copy_key": ("stream", "{run}:copy"),
+    "branches_key": ("set", "{run}:branches"),
+    "runs_key": ("zset", "{home}:runs"),
+    "active_key": ("zset", "{home}:active"),
+    "expiring_key": ("zset", "{home}:expiring"),
+    "queued_key": ("zset", "{home}:queued"),
+    "due_key": ("zset", "{home}:due"),
+    "outbox_key": ("zset", "{home}:outbox"),
+    "workers_key": ("zset", "{home}:workers"),
+    "worker_key": ("hash", "{home}:worker:{worker}"),
+    "claims_key": ("hash", "{home}:claims:{worker}"),
+    "leader_key": ("string", "{home}:leader"),
+    "mending_key": ("string", "{home}:mending"),
+    "monitors_key": ("string", "{home}:monitors"),
+    "clients_key": ("set", "{home}:clients"),
+    "processes_key": ("string", "{home}:processes"),
+    "partition_key": ("string", "{home}:partition"),
+    "bundle_key": ("hash", "{home}:bundle:{sha}"),
+    "batch_key": ("hash", "{home}:batch:{batch}"),
+    "batch_runs_key": ("zset", "{home}:batch:{batch}:runs"),
+    "batch_ended_key": ("stream", "{home}:batch:{batch}:ended"),
+    "entries_key": ("hash", "{home}:entries"),
+    "chains_key": ("hash", "{home}:chains:{bucket}"),
+    "counter_key": ("string", "{home}:counter"),
+    "held_key": ("zset", "{home}:held"),
 }
-"""Key builders by name. The scripts get them as Lua functions of the same name (`scripts`), so there is one schema."""
+"""Key builders by name, and the type of what each key holds. There is one schema: the scripts get the builders as Lua
+functions of the same name (`scripts`), and `overwritten` has the types."""
+
+TEMPLATES = {name: template for name, (_, template) in KEYS.items()}
 
 
 def home(tag: str = "p0") -> str:
@@ -199,3 +207,24 @@ def unref(reference: str) -> tuple[str, str, str]:
     """The inverse of `ref`."""
     run_id, branch, task = reference.split("|", 2)
     return run_id, branch, task
+
+
+@cache
+def patterns() -> dict[str, re.Pattern[str]]:
+    """What the keys of each template look like, and the parts of each. A key looks like one of them at most."""
+    return {name: re.compile(_pattern(name), re.DOTALL) for name in TEMPLATES}
+
+
+def _pattern(name: str) -> str:
+    """Ids and branches hold no colon; a task's name may be anything."""
+    slots: dict[str, str | Callable[[], str]] = {
+        "home": r"(?P<home>runner:\{[^}]*\})",
+        "run": lambda: _pattern("run_key"),
+        "branch_key": lambda: _pattern("branch_key"),
+        "name": "(?P<branch>[^:|]+)" if name == "branch_key" else "(?P<task>.+)",
+    }
+    pieces = re.split(r"\{(\w+)\}", TEMPLATES[name])
+    for i in range(1, len(pieces), 2):
+        slot = slots.get(pieces[i], f"(?P<{pieces[i]}>[^:]+)")
+        pieces[i] = slot if isinstance(slot, str) else slot()
+    return "".join(pieces)

@@ -45,6 +45,7 @@ class Refusal(NamedTuple):
 
 _PROMOTE = "Name the master, or promote this one (REPLICAOF NO ONE)."
 _CLUSTER = "Start the masters of all its slots, or replicas of them: `redis-cli --cluster check` says what is missing."
+_OTHERS = "Find out who else writes to its keys: a log of the runner says which it removed."
 _MOVING = "Wait until its slot has moved; `redis-cli --cluster fix` ends a move that was interrupted."
 
 REFUSALS = {
@@ -61,9 +62,16 @@ REFUSALS = {
     "MOVED": Refusal("another node of its cluster has the keys", _MOVING),
     "ASK": Refusal("its cluster is moving keys", _MOVING),
     "TRYAGAIN": Refusal("its cluster is moving keys", _MOVING),
+    "WRONGTYPE": Refusal("one of its keys was overwritten with another type", _OTHERS),
     "BUSY": Refusal("a script keeps it busy", "Wait until it ends, or end it with SCRIPT KILL."),
 }
 """The refusals that pass, by the code that an answer begins with."""
+
+OVERWRITTEN = "WRONGTYPE"
+"""The code of the refusal that passes because who is refused mends it."""
+
+MENDED = 10.0
+"""Within so many seconds it is removed: else it is a key that could not be."""
 
 MOVED = frozenset({"READONLY", "UNBLOCKED", "MOVED", "CLUSTERDOWN"})
 """Codes after which another server may be the one to write to: a new connection finds it."""
@@ -93,6 +101,11 @@ class NotNow(ResponseError):
     def moved(self) -> bool:
         """Whether a new connection may find a server that does not refuse."""
         return self.code in MOVED
+
+    @property
+    def overwritten(self) -> bool:
+        """Whether it is for a key that holds another type: it passes where that is removed (`overwritten`)."""
+        return self.code == OVERWRITTEN
 
 
 TRANSIENT_ERRORS = (ConnectionError, TimeoutError, NotNow)
@@ -212,6 +225,7 @@ def retry_while_unavailable(
     are the errors after which it is repeated. ``after``: what it has raised already, when it was first called.
     """
     end = None if limit is None else time.monotonic() + limit
+    mended: float | None = None
     backoff: Backoff | None = None
     who: object = None
     reached = False
@@ -227,6 +241,9 @@ def retry_while_unavailable(
             except passing as error:
                 backoff = backoff or Backoff(first, most)
                 pause = backoff.pause()
+                if mended is None and isinstance(error, NotNow) and error.overwritten:
+                    mended = time.monotonic() + MENDED
+                    end = mended if end is None else min(end, mended)
                 if isinstance(error, AuthenticationError) or (end is not None and time.monotonic() + pause > end):
                     raise
                 who = who or object()

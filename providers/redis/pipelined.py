@@ -52,6 +52,7 @@ class PipelinedConnection:
         """Taken for each command; whoever sends several takes it for all of them. A task's threads have one line."""
         self._replicas = replicas
         self._behind = False
+        self._mend: Callable[[], bool] = getattr(client, "mend", bool)
         self._connection: Any = retry_while_unavailable(client.connection_pool.get_connection)
         self._unread = deque[Callable[[Any], object] | None]()
         self._is_posted = False
@@ -134,6 +135,8 @@ class PipelinedConnection:
             self.missed()
             if refusal.moved:
                 self.close()
+            elif refusal.overwritten:
+                self._mend()
             raise
         except ResponseError:
             raise

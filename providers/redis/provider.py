@@ -253,7 +253,7 @@ _away: set[str] = set()
 
 def _asked(url: str, call: Callable[[], T]) -> T:
     try:
-        answer = outages.retry_while_unavailable(call, limit=0 if url in _away else PATIENCE)
+        answer = outages.retry_while_unavailable(call, limit=0 if url in _away else PATIENCE, refused=_lasts)
     except (RedisError, OSError) as error:
         _away.add(url)
         raise StoreUnreachable(
@@ -261,6 +261,12 @@ def _asked(url: str, call: Callable[[], T]) -> T:
         ) from None
     _away.discard(url)
     return answer
+
+
+def _lasts(refusal: outages.NotNow) -> None:
+    """Raise it, if it is for a key that was overwritten: where states are, none is removed."""
+    if refusal.overwritten:
+        raise refusal
 
 
 @cache

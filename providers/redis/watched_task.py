@@ -64,10 +64,13 @@ class WatchedTask:
             return False
         if answers[5] == "OK" and answers[6] == [self._token, at]:
             line.watcher = self
-        for one in answers[4]:
-            if isinstance(one, ResponseError):
-                raise one  # a key of another type: nothing of ours
         first, paid, _ = answers[4]
+        for one in answers[4]:
+            if isinstance(one, ResponseError):  # the script fails at that, too, and does no half
+                line.watcher = None
+                if type(paid) is int and type(first) is not int:
+                    line.ask_all(self._remove if paid == 1 else self._uncount, 1)
+                return False
         if paid == 1:  # it has recorded some before: the run was removed by hand, and is not to be back
             line.watcher = None
             line.ask_all(self._remove, 1)

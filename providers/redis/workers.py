@@ -4,6 +4,7 @@ import contextlib
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from redis.exceptions import NoPermissionError, ResponseError
@@ -88,7 +89,7 @@ class Workers:
         script, back, left = scripts.load("reap"), list[str](), dict(out or {})
         parts: list[tuple[list[str], dict[str, str]]] = [([], left)]
         for some, said in parts:
-            done, found, many, processes = script(
+            done, found, many, processes, overwritten = script(
                 self.client,
                 home=self.home,
                 workers=self._key("workers_key"),
@@ -110,6 +111,8 @@ class Workers:
             if not done:  # it has come back
                 break
             back += found
+            if overwritten and self._mended():  # what stayed is looked at again
+                parts.append((some, said))
             for part in (slice(i, i + AT_ONCE) for i in range(0, len(many), AT_ONCE)):
                 parts.append((many[part], {one: left[one] for one in processes[part] if one in left}))
         return back
@@ -208,14 +211,17 @@ class Workers:
 
     def move_due(self, limit: int = 500) -> int:
         """Send the tasks whose next attempt has come; returns how many."""
-        return int(scripts.load("move_due")(self.client, home=self.home, due=self._key("due_key"), limit=limit))
+        many, overwritten = scripts.load("move_due")(self.client, home=self.home, due=self._key("due_key"), limit=limit)
+        if overwritten:
+            self._mended()
+        return int(many)
 
     def redeliver(self, older_ms: int, limit: int = 100, depth: Callable[[str], int | None] | None = None) -> int:
         """Send again jobs that were never claimed. See `runner.engine.ports.Workers.redeliver`."""
         script, depths = scripts.load("redeliver"), dict[str, int]()
         many: int = 0
         while True:
-            sent, unknown = script(
+            sent, unknown, overwritten = script(
                 self.client,
                 home=self.home,
                 queued=self._key("queued_key"),
@@ -224,6 +230,8 @@ class Workers:
                 depths=json.dumps(depths),
             )
             many += int(sent)
+            if overwritten:
+                self._mended()
             if not unknown:
                 return many
             for queue in unknown:
@@ -242,7 +250,8 @@ class Workers:
 
         Returns where to look next, and what was found: run and text. See ``check_runs.lua``.
         """
-        after, found = scripts.load("check_runs")(
+        check = partial(
+            scripts.load("check_runs"),
             self.client,
             home=self.home,
             runs=self._key("runs_key"),
@@ -254,7 +263,15 @@ class Workers:
             many=limit,
             stamp=stamp(),
         )
+        after, found, overwritten = check()
+        if overwritten and self._mended():
+            after, more, _ = check()
+            found += more
         return int(after), [(run_id, text) for run_id, text in found]
+
+    def _mended(self) -> bool:
+        """Remove keys that were overwritten with another type, as `NoticingClient.mend`. Returns whether any were."""
+        return bool(getattr(self.client, "mend", bool)())
 
     def outbox(self, limit: int = 500) -> list[Job]:
         """Jobs to send where the broker is not this Redis, oldest first."""

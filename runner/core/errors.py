@@ -19,6 +19,7 @@
         ├── RelativePath      a relative path, where those lead nowhere
         ├── FlowLoop          a method of a flow was triggered too often (a RecursionError too)
         ├── BundleDamaged     its code is not what was stored
+        ├── OutputGone        the output of an earlier task is not in the store any more
         ├── Unsigned          its code is not signed with a key of this worker
         ├── MissingDependency a module the crew needs is not on this worker
         ├── EnvironmentFailed the environment that the crew asks for cannot be built on this machine
@@ -32,7 +33,7 @@ BaseException, so that a crew's own ``except Exception`` cannot swallow it and p
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any
@@ -163,6 +164,15 @@ class EnvironmentFailed(TaskError):
 
 class BundleDamaged(TaskError):
     """What the store holds of a crew's code is not what was stored."""
+
+
+class OutputGone(TaskError):
+    """The store has not any more what an earlier task gave."""
+
+    def __init__(self, tasks: Sequence[str]) -> None:
+        names = ", ".join(map(repr, tasks))
+        what = f"output of task {names} is" if len(tasks) == 1 else f"outputs of tasks {names} are"
+        super().__init__(f"the {what} gone from the store: deleted there, or evicted; resume the run to do that again")
 
 
 class Unsigned(TaskError):

@@ -3,53 +3,16 @@
 --
 -- KEYS home runs active queued due workers
 -- ARGV first:int many:int stamp:text
--- USES now queued emit send goes_on close account release journals checkpoint lifetime finish failed intact
+-- USES now queued emit send goes_on close account release journals checkpoint lifetime finish failed intact lost try
 --
 -- first: how many of the active runs to pass over. many: how many to look at; more where all would take over ten minutes.
--- A key of a run, of a worker, or an index of this store, that holds what is of another type is removed, and counts as one that is gone.
 -- A run that is gone is forgotten. A branch fails that is gone itself, or has a task whose record is, or none in flight at all.
 -- What is only listed no more is listed again, and a task of a worker that is not registered is handed back.
--- Returns {how many were passed over at the end, or 0 where these were the last; what was found, each a run and a text}.
-local GONE = "gone from the store: deleted there, or evicted"
+-- Returns {how many were passed over at the end, or 0 where these were the last; what was found, each a run and a text; 1 if a key
+-- that holds another type kept it from looking at some}.
 local SOME = 50  -- of the tasks in flight on a branch: others are looked at the next time
 local at, found = now(), {}
 local function say(id, text) found[#found + 1] = {id, text} end
-local function clear(id, k, kind)
-  local have = redis.call("TYPE", k).ok
-  if have == kind or have == "none" then return end
-  redis.call("DEL", k)
-  say(id, "its key " .. k .. " held a " .. have .. " instead of a " .. kind .. ": removed")
-end
-local function clear_task(id, branch, task)
-  clear(id, task_key(branch, task), "hash")
-  clear(id, journal_key(branch, task), "hash")
-  clear(id, steps_key(branch, task), "zset")
-end
-local function clear_branch(id, branch)
-  for _, k in ipairs({branch, outputs_key(branch), waits_key(branch), shared_key(branch), lineage_key(branch)}) do
-    clear(id, k, "hash")
-  end
-  clear(id, commit_log_key(branch), "list")
-  clear(id, checkpoints_key(branch), "zset")
-  clear(id, journals_key(branch), "zset")
-  clear(id, open_key(branch), "set")
-  for _, task in ipairs(redis.call("SRANDMEMBER", open_key(branch), SOME)) do clear_task(id, branch, task) end
-end
-local function clear_run(id)
-  local run = run_key(home, id)
-  clear(id, run, "hash")
-  clear(id, ledger_key(run), "hash")
-  clear(id, plan_key(run), "string")
-  clear(id, events_key(run), "stream")
-  clear(id, branches_key(run), "set")
-  local batch = redis.call("HGET", run, "batch")
-  if batch then
-    clear(id, batch_key(home, batch), "hash")
-    clear(id, batch_runs_key(home, batch), "zset")
-    clear(id, batch_ended_key(home, batch), "stream")
-  end
-  for _, name in ipairs(redis.call("SMEMBERS", branches_key(run))) do clear_branch(id, branch_key(run, name)) end
-end
 local function forget(id, run)
   redis.call("ZREM", active, id)
   redis.call("ZREM", runs, id)
@@ -115,11 +78,9 @@ local function look_at_branch(id, run, name)
     if not look_at_task(id, run, name, task) then return end
   end
   if #tasks > 0 or not goes_on(run, name) then return end
-  local why = "nothing of branch '" .. name .. "' is in flight: the list of its tasks is " .. GONE
+  local why = "nothing of branch '" .. name .. "' is in flight: what says which of its tasks come next is " .. GONE
   intact_ends(home, run, math.huge)
-  emit(run, "crew_kickoff_failed", "branch", name, "started", redis.call("HGET", branch, "scope") or 0, "reason", why)
-  checkpoint(run, name, branch, "crew_kickoff_failed", "", stamp, at)
-  finish(home, run, name, "failed", why, at)
+  branch_lost(home, run, name, why, stamp, at)
   say(id, why)
 end
 local function look_at(id)
@@ -139,21 +100,10 @@ local function look_at(id)
   for i, name in ipairs(lost) do lose_branch(id, run, name, #live + i <= tonumber(r[3] or "0")) end
   for _, name in ipairs(live) do look_at_branch(id, run, name) end
 end
-local function clear_store()
-  for _, index in ipairs({active, runs, queued, due, workers, outbox_key(home), expiring_key(home)}) do clear("-", index, "zset") end
-  for _, worker in ipairs(redis.call("ZRANDMEMBER", workers, SOME)) do
-    clear("-", worker_key(home, worker), "hash")
-    clear("-", claims_key(home, worker), "hash")
-  end
-end
-pcall(clear_store)
 local all = redis.call("ZCARD", active)
 local most = math.max(tonumber(many), math.ceil(all / 600))
 local ids = redis.call("ZRANGE", active, first, first + most - 1)
 -- What cannot be read, or written, of one does not keep the others from being looked at.
-for _, id in ipairs(ids) do
-  pcall(clear_run, id)
-  pcall(look_at, id)
-end
+for _, id in ipairs(ids) do try(look_at, id) end
 local passed = first + #ids - (all - redis.call("ZCARD", active))
-return {#ids < most and 0 or passed, found}
+return {#ids < most and 0 or passed, found, overwritten}

@@ -2,7 +2,7 @@
 --
 -- KEYS home run branch task journal outputs
 -- ARGV name:text key:text token:int worker:text output:text log_entry:text replayed:entries? next:tasks expansion:expansion? stamp:text process:text queue:text nonce:text recorded:int events:rest
--- USES now queued emit refuse send unlock close account journals checkpoint lifetime finish wait expand intact take waiting
+-- USES now queued emit refuse send unlock close account journals checkpoint lifetime finish wait expand intact lost take waiting
 --
 -- output: the record as JSON without its opening brace. log_entry: the task and what it used, as the rest of a JSON list that
 -- begins with its sequence. next: JSON list of {task, needs, context, timeout, pool} that wait
@@ -14,7 +14,7 @@
 -- events: nothing, or the nonce of events that were sent just before, of which it is not known whether they came.
 -- Returns {"untold"} where they did not,
 -- {"rewound"} where it has fewer steps, and they are not counted yet (look_back.lua needs the journal for that),
--- {"committed", sequence, the branch's status, the event's sequence, that of the branch's completion or 0, and where
+-- {"committed", sequence, the branch's status (failed, where it was the last one and outputs of others are gone), the event's sequence, that of the branch's completion or 0, and where
 -- one was claimed what claim.lua returns, with the task, attempt, run and branch before the outputs}, also when this very token
 -- committed before (the events' are 0 then), {"changed"} (the shared texts did: look again), or {"refused"}.
 if #ARGV > events + 1 or ARGV[events + 1] == "" then wrong("events", "a nonce") end
@@ -45,10 +45,18 @@ if last then
   status, scope, count, remain, head, from, asked = unpack(b)
 else
   r = alone_next and of_run(run, "max_checkpoints", "batch") or of_run(run, "max_checkpoints", "batch", "queue", "direct", "envelope")
-  b = of_branch(branch, "seq", "left", "head", "from", "asked")
+  b = of_branch(branch, "seq", "left", "head", "from", "asked", "holes")
   id, bundle, adapter, on, environment, latest, most, batch = r[1], r[2], r[5], r[13], r[14], r[15], r[16], r[17]
   status, scope, count, remain, head, from, asked = b[1], b[6], b[7], b[8], b[9], b[10], b[11]
 end
+if b[12] then  -- what was done after something that is done again is not
+  local all = next
+  next = {}
+  for _, job in ipairs(all) do
+    if redis.call("HEXISTS", outputs, job.task) == 0 then next[#next + 1] = job end
+  end
+end
+if not remain then return refuse(run, name, key, token, "commit") end  -- the branch is gone
 local unlocked = expansion and #next or 0
 local left = tonumber(remain) + unlocked - 1
 -- Who holds a claim is registered: only its last claim goes with it (reap.lua). Before what waits is sent again for a newer
@@ -73,8 +81,11 @@ redis.call("HLEN", claims_key(home, worker))
 local counts = replayed or (t[6] and t[6] ~= "")
 local bare = last and not counts and left <= 0 and bundle ~= ""
 local is_first = bare and count == "0" and is_bare(run, branch, commit_log_key(branch), checkpoints_key(branch), lineage_key(branch))
+local gone = 0  -- outputs of the branch, where all of it is done
 if not is_first then
-  redis.call("LLEN", commit_log_key(branch))
+  local commits = redis.call("LLEN", commit_log_key(branch))
+  if left <= 0 and count ~= "0" then gone = commits - redis.call("HLEN", outputs) end
+  if left <= 0 and from then gone = math.max(gone, 0) + gone_before(run, branch) end
   intact_checkpoints(branch, on)
 end
 local kept = t[12] and redis.call("ZCARD", journals_key(branch)) and redis.call("ZCARD", checkpoints_key(branch)) > 0
@@ -125,7 +136,7 @@ if counts then
   account(run, name, key, "in_doubt", noted(t[6], t[10]))  -- what its threads are still at, and what broke off
 end
 told = (latest or 0) + 1
-local ends = left == 0 and status == "running" and not expansion
+local ends = left == 0 and gone <= 0 and status == "running" and not expansion
 if not (going or ends) or expansion then redis.call("HSET", run, "events", told) end  -- else with what is claimed, or what ends
 local completed = in_short("task_completed")  -- as append would, which costs three times as much
 put(run, told, completed, name, key, t[2] or 0, t[3] or 0, 0, '["' .. number .. '"]')
@@ -160,7 +171,10 @@ for _, job in ipairs(next) do
     unlock(home, run, name, branch, job, at, {id, r[19], r[18], r[8], r[20]})
   end
 end
-if left == 0 then
+if left == 0 and gone > 0 then
+  branch_lost(home, run, name, "the outputs of " .. gone .. " of its tasks are " .. GONE, stamp, at)
+  return ended("failed", 0)
+elseif left == 0 then
   local all = latest + 1
   append(run, all, "crew_kickoff_completed", "branch", name, "started", scope or 0)
   if asked_for(on, "crew_kickoff_completed") then

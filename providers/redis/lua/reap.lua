@@ -3,7 +3,7 @@
 --
 -- KEYS home workers worker claims
 -- ARGV id:text process:text about:text lapsed:int reason:text out:said dead:text max_attempts:int max_handovers:int stamp:text some:texts at_once:int
--- USES now queued emit send goes_on close account release journals checkpoint lifetime finish failed intact hand_over
+-- USES now queued emit send goes_on close account release journals checkpoint lifetime finish failed intact hand_over try
 --
 -- process: "" for the whole worker. about: "" or what the worker said of itself when it was judged gone; if it has
 -- registered again since, nothing is done. lapsed: "1" to do it only if the lease has lapsed. out: JSON, by
@@ -11,11 +11,12 @@
 -- dead: "1" if these processes are known to be dead, so that they have begun no step since.
 -- max_handovers: 0 if the worker died; else it was asked to end, and each task is handed over as if it had been released.
 -- some: references to look at; none for all of them, if they are at_once at most: nothing else waits for long then.
--- Returns {1 if it was done, references of the tasks handed back, those to ask for in parts, where they are too many, and the process of each}.
+-- Returns {1 if it was done, references of the tasks handed back, those to ask for in parts, where they are too many, the process of
+-- each, and 1 if a key that holds another type kept it from handing some back}.
 local at = now()
 local lease = redis.call("ZSCORE", workers, id)
-if lapsed == "1" and lease and tonumber(lease) > at then return {0, {}, {}, {}} end
-if about ~= "" and redis.call("HGET", worker, "about") ~= about then return {0, {}, {}, {}} end
+if lapsed == "1" and lease and tonumber(lease) > at then return {0, {}, {}, {}, 0} end
+if about ~= "" and redis.call("HGET", worker, "about") ~= about then return {0, {}, {}, {}, 0} end
 local registered = redis.call("HLEN", worker) > 0
 local back = {}
 local crashed = max_handovers == "0"
@@ -44,7 +45,7 @@ else
       refs[#refs + 1], processes[#refs + 1], held[all[i]] = all[i], by, all[i + 1]
     end
   end
-  if #refs > tonumber(at_once) then return {1, {}, refs, processes} end
+  if #refs > tonumber(at_once) then return {1, {}, refs, processes, 0} end
 end
 for _, ref in ipairs(refs) do
   local token, by = string.match(held[ref] or "", "^(%d+)|([^|]*)|")
@@ -54,10 +55,10 @@ for _, ref in ipairs(refs) do
     local run = run_key(home, run_id)
     local branch = branch_key(run, name)
     local record = task_key(branch, key)
-    if redis.pcall("HGET", record, "token") ~= token then
+    if asked("HGET", record, "token") ~= token then
       redis.call("HDEL", claims, ref)
-    elseif not pcall(intact_end, home, run, name, record) then  -- it stays, and does not hold up the tasks of others
-      if redis.pcall("HEXISTS", run, "id") == 0 then redis.call("HDEL", claims, ref) end  -- unless its run is gone
+    elseif not try(intact_end, home, run, name, record) then  -- it stays, and does not hold up the tasks of others
+      if asked("HEXISTS", run, "id") == 0 then redis.call("HDEL", claims, ref) end  -- unless its run is gone
     else
       redis.call("HDEL", claims, ref)
       local attempt = give_up(home, run, name, key, id, true, of == token and noted(left), of == token and dead == "1")
@@ -85,4 +86,4 @@ if process == "" and redis.call("HLEN", claims) == 0 then
 elseif process == "" and registered then
   redis.call("HINCRBY", worker, "recheck", 1)  -- if it lives, it is still registered, and is to learn of it
 end
-return {1, back, {}, {}}
+return {1, back, {}, {}, overwritten}

@@ -4,11 +4,11 @@
 --
 -- KEYS home queued
 -- ARGV older_ms:int limit:int depths:depths
--- USES now queued emit send goes_on intact
+-- USES now queued emit send goes_on intact try
 --
 -- depths: how many messages wait in the queues of another broker, which this script cannot see: jobs of a queue that
 -- is missing there are left as they are.
--- Returns {how many, the queues that have to be asked for}.
+-- Returns {how many, the queues that have to be asked for, 1 if a key that holds another type kept it from sending some}.
 local at = now()
 local refs = redis.call("ZRANGEBYSCORE", queued, "-inf", at - older_ms, "LIMIT", 0, limit)
 local sent, here, long = 0, {}, {}
@@ -16,8 +16,8 @@ local unknown, unseen = {}, {}
 -- The jobs of a run that are in flight, by their names in the index: read where those are digests.
 local function jobs_of(run_id)
   local found, run = {}, run_key(home, run_id)
-  for _, name in ipairs(redis.pcall("SMEMBERS", branches_key(run))) do
-    for _, key in ipairs(redis.pcall("SMEMBERS", open_key(branch_key(run, name)))) do
+  for _, name in ipairs(asked("SMEMBERS", branches_key(run))) do
+    for _, key in ipairs(asked("SMEMBERS", open_key(branch_key(run, name)))) do
       found[queued_ref(run_id, name, key)] = {name, key}
     end
   end
@@ -30,12 +30,12 @@ for _, ref in ipairs(refs) do
     name, key = unpack(long[run_id][ref] or {name, key})
   end
   local run = run_key(home, run_id)
-  local r = redis.pcall("HMGET", run, "queue", "direct", "envelope")
-  local t = redis.pcall("HMGET", task_key(branch_key(run, name), key), "state", "attempt", "pool")
+  local r = asked("HMGET", run, "queue", "direct", "envelope")
+  local t = asked("HMGET", task_key(branch_key(run, name), key), "state", "attempt", "pool")
   local _, going = pcall(goes_on, run, name)
   if t[1] ~= "queued" or not going then
     redis.call("ZREM", queued, ref)
-  elseif not pcall(intact_run, home, run, name) then
+  elseif not try(intact_run, home, run, name) then
     redis.call("ZADD", queued, at, ref)  -- it does not hold up the jobs of others
   else
     local queue, relayed = queue_for(r[1], t[3]), not is_direct(r[2], r[3])
@@ -59,4 +59,4 @@ for _, ref in ipairs(refs) do
     end
   end
 end
-return {sent, unknown}
+return {sent, unknown, overwritten}

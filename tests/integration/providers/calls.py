@@ -16,7 +16,7 @@ from runner.core.plan.expansion import Expansion
 from runner.journal.acknowledged_writes import Acknowledged
 from runner.journal.recorder import BegunStep, DoneStep
 from runner.providers.records import HeldClaim, NewRun
-from runner.providers.redis import keys, scripts, store
+from runner.providers.redis import keys, overwritten, scripts, store
 from runner.providers.redis.batches import Batches
 from runner.providers.redis.forks import create, position
 from runner.providers.redis.provider import RedisProvider
@@ -211,6 +211,9 @@ def history(driver: Driver, clock: Any, states: str) -> None:
     clock.go_on(10_000)
     workers.redeliver(1000)
     workers.check_runs(0)
+    spoiled = keys.key("expiring_key", home=keys.HOME)
+    driver.redis.set(spoiled, "somebody else's")
+    overwritten.remove(driver.redis, keys.HOME)
     (job,) = driver.jobs()
     store.return_job(driver.redis, job)
     b_again = driver.take()["b"]

@@ -1,9 +1,7 @@
 """What stands in Redis, read in one look and told apart by the key templates: no code of the provider reads it."""
 
 import json
-import re
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 from redis import Redis
@@ -11,7 +9,7 @@ from redis import Redis
 from runner.core.output import unpack_output
 from runner.core.plan import Plan
 from runner.core.plan.branching import unpack
-from runner.providers.redis.keys import TEMPLATES
+from runner.providers.redis.keys import patterns
 
 TEST_KEY = "runner:{p0}:test:now"
 
@@ -203,26 +201,6 @@ def _file(run: ObservedRun, key: str, entry: Entry) -> None:
 
 def describe(key: str) -> tuple[str, dict[str, str]]:
     """The template that a key was made from, and its parts. Fails if there is none, or more than one."""
-    found = [(name, match.groupdict()) for name, pattern in _patterns().items() if (match := pattern.fullmatch(key))]
+    found = [(name, match.groupdict()) for name, pattern in patterns().items() if (match := pattern.fullmatch(key))]
     assert len(found) == 1, f"{key!r} is described by {[name for name, _ in found] or 'no template'}"
     return found[0]
-
-
-@cache
-def _patterns() -> dict[str, re.Pattern[str]]:
-    return {name: re.compile(_pattern(name), re.DOTALL) for name in TEMPLATES}
-
-
-def _pattern(name: str) -> str:
-    """A template as a pattern. Ids and branches hold no colon; a task's name may be anything."""
-    slots = {
-        "home": r"runner:\{p\d+\}",
-        "run": lambda: _pattern("run_key"),
-        "branch_key": lambda: _pattern("branch_key"),
-        "name": "(?P<branch>[^:|]+)" if name == "branch_key" else "(?P<task>.+)",
-    }
-    pieces = re.split(r"\{(\w+)\}", TEMPLATES[name])
-    for i in range(1, len(pieces), 2):
-        slot = slots.get(pieces[i], f"(?P<{pieces[i]}>[^:]+)")
-        pieces[i] = slot if isinstance(slot, str) else slot()
-    return "".join(pieces)

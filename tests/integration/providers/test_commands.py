@@ -172,10 +172,10 @@ COSTS: dict[str, tuple[Callable[[Driver], Act], int]] = {
     ),
     "the same, where a job waits for it": (lambda d: committed_beside_another(d, plan_of("a")), 51),
     "the last commit, whose process takes from no queue": (lambda d: committed(d, plan_of("a"), process="p1"), 37),
-    "the last commit": (lambda d: committed(d, work=2), 37),
+    "the last commit": (lambda d: committed(d, work=2), 38),
     "the last commit of a run that keeps checkpoints": (
         lambda d: committed(d, work=2, checkpoint_on=",task_completed,"),
-        41,
+        42,
     ),
     "a commit of many, of which nothing follows": (lambda d: committed(d, plan_of("a", "b")), 16),
     "the last of a long run": (lambda d: ended(d, 300), 35),
@@ -193,12 +193,12 @@ COSTS: dict[str, tuple[Callable[[Driver], Act], int]] = {
     "the 99th event": (lambda d: told(d, 98), 5),
     "the 100th event": (lambda d: told(d, 99), 7),
     "a task is handed back": (handed_back, 30),
-    "a run is resumed": (resumed, 93),
+    "a run is resumed": (resumed, 95),
     "states are pruned": (pruned, 17),
     "the newest 30 of 40 runs are listed": (lambda d: listed(d, 40), 31),
     "the newest 30 of 400": (lambda d: listed(d, 400), 31),
-    "one active run is looked at": (lambda d: looked_at(d, 1), 47),
-    "ten active runs": (lambda d: looked_at(d, 10), 326),
+    "one active run is looked at": (lambda d: looked_at(d, 1), 12),
+    "ten active runs": (lambda d: looked_at(d, 10), 84),
 }
 
 

@@ -362,9 +362,9 @@ def test_what_is_reaped_in_parts_is_what_its_process_still_holds(driver: Driver)
         worker=keys.key("worker_key", home=home, worker="w0"), id="w0", about="", lapsed=0, reason="it died", out="{}",
         dead="", max_attempts=9, max_handovers=0, stamp="", at_once=100,
     )  # fmt: skip
-    assert reap(process="p0", some=json.dumps([job.ref])) == [1, [], [], []]
+    assert reap(process="p0", some=json.dumps([job.ref])) == [1, [], [], [], 0]
     assert driver.states("r-1") == {"a": "running"}
-    assert reap(process="p1", some=json.dumps([job.ref, "r-9|main|a"])) == [1, [job.ref], [], []]
+    assert reap(process="p1", some=json.dumps([job.ref, "r-9|main|a"])) == [1, [job.ref], [], [], 0]
 
 
 def test_of_a_worker_that_is_not_registered_nothing_is_left(driver: Driver) -> None:

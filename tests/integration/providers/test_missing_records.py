@@ -1,15 +1,9 @@
-"""Keys of a run that are gone: deleted by somebody, or evicted by a server that may. No run is `running` for ever."""
-
-import contextlib
-import itertools
-from collections.abc import Callable, Iterator
-from typing import Any
+"""Keys of a run that are gone, deleted or evicted, or overwritten with another type. No run is `running` for ever."""
 
 import pytest
 from redis import Redis
 
 from runner.core.errors import ClaimLost, NotFound
-from runner.core.jobs import Claim
 from runner.providers.redis import keys
 
 from .conftest import Clock
@@ -185,96 +179,3 @@ def test_all_active_runs_are_looked_at_in_turn(driver: Driver, redis: Redis) -> 
         looks += 1
     assert found == ["r-1", "r-2", "r-6"]
     assert looks == 3
-
-
-def of_a_run(redis: Redis) -> Iterator[str]:
-    """All but its plan: a worker that finds none fails the task, in words."""
-    yield from sorted(
-        key for key in redis.keys(f"{keys.HOME}*") if not key.endswith((":plan", ":worker:w0", ":worker:w1"))
-    )
-
-
-MOMENTS = ["sent", "claimed", "half", "asked", "delayed", "forked", "batched"]
-
-
-def batch_of(redis: Redis) -> None:
-    """What is stored of a batch with one run."""
-    redis.hset(keys.key("batch_key", home=keys.HOME, batch="b-1"), "active", "1")
-    redis.zadd(keys.key("batch_runs_key", home=keys.HOME, batch="b-1"), {"r-1": 1})
-    redis.xadd(keys.key("batch_ended_key", home=keys.HOME, batch="b-1"), {"run": "r-0", "status": "completed"})
-
-
-def spoiled(redis: Redis, name: str) -> None:
-    """A key holds what is of another type."""
-    is_text = redis.type(name) == "string"
-    redis.delete(name)
-    if is_text:
-        redis.rpush(name, "spoiled")
-    else:
-        redis.set(name, "spoiled")
-
-
-@pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("harm", [Redis.delete, spoiled], ids=["gone", "spoiled"])
-def test_whichever_key_is_gone_or_spoiled_the_run_ends_or_waits_in_bounded_time(
-    driver: Driver, redis: Redis, clock: Clock, harm: Callable[[Redis, str], object], moment: str
-) -> None:
-    """As a supervisor does, a minute of it; and then all that is sent is done, by workers that beat."""
-    stuck = []
-    for number in itertools.count():
-        redis.flushall()
-        clock.go_on(0)
-        for worker in ("w0", "w1"):
-            driver.workers.beat(worker, 5000, "{}")
-        driver.submit(plan_of("a", "b", "c: a b", "d: c"), **({"batch": "b-1"} if moment == "batched" else {}))
-        if moment == "batched":
-            batch_of(redis)
-        if moment == "forked":
-            driver.work()
-            driver.resume("r-1", "fork", start=driver.runs.checkpoints("r-1", "main")[0])
-            claims: dict[str, Claim] = driver.take()
-        else:
-            claims = driver.take("a", "b") if moment != "sent" else {}
-        if moment in ("half", "asked", "delayed"):
-            driver.commit(claims.pop("a"))
-        if moment == "asked":
-            driver.task(claims.pop("b")).ask("q#1", '"what?"', replayed=0)
-        if moment == "delayed":
-            driver.task(claims.pop("b")).retry(1.0, "it raised", replayed=0)
-        found = list(of_a_run(redis))
-        if number >= len(found):
-            assert number > 5
-            break
-        gone = found[number]
-        harm(redis, gone)
-        for claim in claims.values():  # they are at work, and end
-            with contextlib.suppress(Exception, ClaimLost):  # whatever comes of a commit into what is gone
-                driver.commit(claim)
-        for _ in range(6):
-            clock.go_on(10_000)
-            checked(driver)
-            for worker in ("w0", "w1"):
-                if not driver.workers.beat(worker, 60_000).stood:
-                    driver.workers.beat(worker, 60_000, "{}")
-                for held in driver.workers.beat(worker, 60_000).claims:
-                    driver.workers.take_back(worker, held, reason="no process performs it")
-            driver.workers.move_due()
-            driver.workers.redeliver(1000)
-            done(driver)
-        try:
-            status: Any = driver.runs.get("r-1").status
-        except NotFound:
-            status = "gone"
-        over = status in ("completed", "failed", "gone") and not redis.zcard(index("active_key"))
-        if not over and not (moment == "asked" and status == "waiting"):
-            stuck.append((gone, status))
-    assert stuck == []
-
-
-def done(driver: Driver) -> None:
-    """What is sent is done, as far as that can be."""
-    for job in driver.jobs():
-        with contextlib.suppress(Exception, ClaimLost):  # the worker's heartbeat takes it back
-            claim = driver.claim(job)
-            if isinstance(claim, Claim):
-                driver.commit(claim)

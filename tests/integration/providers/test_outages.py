@@ -38,6 +38,7 @@ PASSING = [
     b"CLUSTERDOWN The cluster is down",
     b"TRYAGAIN Multiple keys request during rehashing of slot",
     b"BUSY Valkey is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+    b"WRONGTYPE Operation against a key holding the wrong kind of value script: on @user_script:1.",
     b"EXECABORT Transaction discarded because of: OOM command not allowed when used memory > 'maxmemory'.",
     b"EXECABORT Transaction discarded because of: BUSY Valkey is busy running a script.",
     b"EXECABORT Transaction discarded because of: LOADING Valkey is loading the dataset in memory",
@@ -46,7 +47,6 @@ PASSING = [
 LASTING = [
     b"EXECABORT Transaction discarded because of previous errors.",
     b"NOPERM User reader has no permissions to run the 'set' command",
-    b"WRONGTYPE Operation against a key holding the wrong kind of value script: on @user_script:1.",
     b"WRONGPASS invalid username-password pair or user is disabled.",
     b"ERR user_script:1: OOM is only a word here script: on @user_script:1.",
     b"ERR unknown command 'X'",
@@ -161,12 +161,28 @@ def value(redis: Any) -> Iterator[None]:
     redis.delete("key")
 
 
+@pytest.fixture(autouse=True)
+def is_mended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within the time that it may take."""
+    monkeypatch.setattr(outages, "MENDED", 10.0)
+
+
 @pytest.mark.parametrize("answer", [*PASSING, b"cut before", b"cut after"])
 @pytest.mark.parametrize("way", WAYS)
 def test_what_passes_is_asked_again(between: Between, way: Callable[[str], Any], answer: bytes) -> None:
     between.times(3, b"GET", answer)
     assert way(between.url) == "value"
     assert len(between.asked) == 4
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_key_of_another_type_that_cannot_be_removed_is_raised(
+    between: Between, way: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outages, "MENDED", 0.05)
+    between.times(1000, b"GET", b"WRONGTYPE Operation against a key holding the wrong kind of value")
+    with pytest.raises(RedisError, match="WRONGTYPE"):
+        way(between.url)
 
 
 @pytest.mark.parametrize("answer", LASTING)

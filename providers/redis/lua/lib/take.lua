@@ -12,7 +12,7 @@ local function of_branch(branch, ...)
 end
 local function of_task(task)
   return redis.call("HMGET", task, "state", "attempt", "context", "timeout", "failures", "nonce", "token", "scope", "started", "claimed",
-                    "open", "failed", "claims")
+                    "open", "failed", "claims", "reached")
 end
 -- The outputs of a branch are its own and, from before it left its parent, the parent's. (What is asked for is committed
 -- here: that a branch does again what its parent had done needs no look.)
@@ -57,6 +57,8 @@ local function take(home, run, r, name, branch, b, key, task, t, worker, process
   -- otherwise give a number twice, and who got it first would pass for who got it last.
   local token = string.format("%d", math.max((r[10] or 0) + 1, (at - (r[11] or at)) * 1000))
   local seq = (r[15] or 0) + 1
+  -- Its journal is gone.
+  if #found.recorded == 0 and tonumber(t[14] or 0) > 0 then tell_workers(home) end
   redis.call("HSET", run, "token", token, "events", seq)
   -- The claims of the task, and how many steps each found, show later that the store lost some, whatever came since.
   local claims = t[13] and string.gsub(t[13], "^" .. string.rep("%d+:%d+,", 16), function(all) return string.match(all, ",(.*)$") end)
