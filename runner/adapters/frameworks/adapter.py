@@ -45,11 +45,11 @@ class AgentAdapter(Adapter):
         return NATIVE.perform(self._crew(crew), work)
 
     def input_kinds(self, crew: Any) -> dict[str, str]:
-        """What the framework says of the agent's."""
+        """Return the types of the agent's inputs, as its framework declares them."""
         return self._framework.input_kinds(crew)
 
     def input_names(self, crew: Any) -> list[str] | None:
-        """What the framework says of the agent's."""
+        """Return the names of the agent's inputs, as its framework declares them; None if any name is taken."""
         return self._framework.input_names(crew) or None
 
     def source(self, crew: Any, key: str) -> object:

@@ -66,12 +66,12 @@ def ask(message: Any) -> Any:
 
 
 def ask_text(message: Any, about: Mapping[str, Any] | None = None) -> str:
-    """The same, where the answer is a text whatever it looks like; ``about`` goes with the question."""
+    """Ask a person, and return the answer as text whatever it looks like. ``about`` is shown with the question."""
     return str(_ask(message if isinstance(message, str) else shown(message), dict(about or {})))
 
 
 def typed(prompt: str) -> str | None:
-    """The same, for ``input(prompt)``; None where there is no task."""
+    """Answer ``input(prompt)`` through the run; None outside of a task."""
     return ask_text(prompt.strip() or "input()") if current_journal() is not None else None
 
 

@@ -27,18 +27,18 @@ class AutoGen(AgentFramework):
         return isinstance(thing, tuple(self.loaded(module, kind) for module, kind in _KINDS.items()))
 
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
-        """Its last message."""
+        """Run the agent or team on the prompt, and return its last message."""
         last = (await agent.run(task=inputs[PROMPT])).messages[-1]
         return as_output(last.content if isinstance(last.content, str | BaseModel) else last.to_text())
 
     def record_uses(self) -> None:
-        """Where a tool is run with arguments of a model. What a ``UserProxyAgent`` reads from the terminal is asked."""
+        """Record tools where a model's arguments reach them. A person is asked what a ``UserProxyAgent`` would read."""
         record_uses(import_module("autogen_core.tools").BaseTool, "run_json", _about)
         _ask_people(sys.modules.get("autogen_agentchat.agents._user_proxy_agent"))
 
 
 def _ask_people(module: Any) -> None:
-    """Where a ``UserProxyAgent`` reads a line. Teams wait for good for an agent that raises what is no `Exception`."""
+    """Wrap the method in which a ``UserProxyAgent`` reads a line. A team hangs if that raises no `Exception`."""
     if module is None or "input" in vars(module):
         return
     module.input = isolation.read_line

@@ -41,7 +41,7 @@ class AgentFramework:
         raise NotImplementedError
 
     def record_uses(self) -> None:
-        """Have the uses of its tools be steps (`runner.journal.tool_uses.record_uses`)."""
+        """Have each use of a tool recorded as a step (`runner.journal.tool_uses.record_uses`)."""
 
     def inputs(self, agent: Any) -> list[str]:  # noqa: ARG002 - the names are for those who override it
         """The names of the inputs that it needs."""
@@ -60,7 +60,7 @@ class AgentFramework:
         return parts_of(agent, self.is_agent)
 
     def name_of(self, agent: Any) -> str:
-        """What its author calls it; "" for nothing."""
+        """Return the name that the author gave the agent; "" if none."""
         name = getattr(agent, "name", None)
         return name if isinstance(name, str) else ""
 
@@ -71,7 +71,7 @@ class AgentFramework:
         return found
 
     def watch(self) -> None:
-        """From here on uses of its tools are steps, and no agent is run while a file is read."""
+        """From here on, uses of tools are steps, and no agent is run while a file is read."""
         self.record_uses()
         for place in self.runs:
             _stop_while_read(place)
@@ -101,7 +101,7 @@ def declared(owner: Any) -> dict[str, Any]:
 
 
 def declared_kinds(owner: Any) -> dict[str, str]:
-    """What the public fields of a class are in JSON (`runner.core.inputs.KINDS`), where they are no text."""
+    """Return the JSON types (`runner.core.inputs.KINDS`) of a class's public fields, where they are not text."""
     public = [(name, of) for name, of in declared(owner).items() if not name.startswith("_")]
     return {name: kind for name, of in public if (kind := kind_of(of))}
 

@@ -50,15 +50,15 @@ class GoogleADK(AgentFramework):
         return as_output(answer)
 
     def _others(self) -> dict[str, Any]:
-        """What is run beside agents, by what a runner calls it."""
+        """Return the classes besides agents that a runner runs, by the name of the runner's argument."""
         return {"app": self.loaded("google.adk.apps", "App"), "node": self.loaded("google.adk.workflow", "Workflow")}
 
     def parts(self, agent: Any) -> list[Any]:
-        """Those of an app: its root."""
+        """Return the sub-agents of an agent, or the root agent of an app."""
         return [agent.root_agent] if isinstance(agent, self._others()["app"]) else super().parts(agent)
 
     def record_uses(self) -> None:
-        """Where a tool runs its function."""
+        """Record tools where they call their function."""
         owner = import_module("google.adk.tools").FunctionTool
         if not hasattr(owner.run_async, "records_uses"):
             record_uses(owner, "run_async", _about)
@@ -82,13 +82,13 @@ def _asking_by_its_id(run: Any) -> Any:
 
 
 def _given(event: Any) -> Any:
-    """What an event ends with, if it does: text, or what a node of a workflow gives."""
+    """Return the result of a final event: its text, or the output of a workflow's node. None for any other event."""
     parts = event.content.parts if event.is_final_response() and event.content else None
     return "".join(part.text or "" for part in parts or ()) or getattr(event, "output", None)
 
 
 def _answered(call: Any) -> dict[str, Any]:
-    """What a person answers to a call that waits for them, as ADK wants to be told."""
+    """Ask a person what a pending call waits for, and return the answer in ADK's form."""
     about = call.args or {}
     if call.name == "adk_request_confirmation":
         original, template = about.get("originalFunctionCall") or {}, about.get("toolConfirmation") or {}

@@ -53,13 +53,13 @@ class LangGraph(AgentFramework):
         return [PROMPT, *needed] if _MESSAGES in agent.channels and _MESSAGES not in (given.get() or {}) else needed
 
     def input_kinds(self, agent: Any) -> dict[str, str]:
-        """As the class of its state declares its fields, or its function its argument."""
+        """Return the types of the fields of the graph's state, or of its function's argument."""
         if (argument := _argument(agent)) is not None:
             return {name: kind for name, of in [argument] if (kind := kind_of(of))}
         return declared_kinds(_begins_with(agent))
 
     def input_names(self, agent: Any) -> list[str]:
-        """The same, and ``prompt``: the graph would pass over others without a word."""
+        """Return the fields of the graph's state, and ``prompt``: the graph would ignore any others silently."""
         if (argument := _argument(agent)) is not None:
             return [argument[0]]
         schema = _begins_with(agent)
@@ -69,7 +69,7 @@ class LangGraph(AgentFramework):
         return [*dict.fromkeys([*prompt, *fields])] if fields else []
 
     def name_of(self, agent: Any) -> str:
-        """What its author calls it: not what LangGraph calls every graph without a name."""
+        """Return the author's name of the graph; "" for LangGraph's default name."""
         name = super().name_of(agent)
         return name if name != "LangGraph" else ""
 
@@ -178,7 +178,9 @@ def _first(builder: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _function(runnable: Any) -> Any:
-    """What a runnable calls; None of one that does more, as with fallbacks, whose attributes are another's."""
+    """Return the function that a runnable calls; None if it does more, such as fallbacks, whose attributes are
+    another's.
+    """
     found = getattr(runnable, "__dict__", {})
     func, afunc = found.get("func"), found.get("afunc")
     return afunc if func is None or inspect.isroutine(afunc) else func
@@ -203,14 +205,14 @@ def _is_there(channel: Any) -> bool:
 
 
 def _own_thread(agent: Any) -> dict[str, Any] | None:
-    """Where its checkpointer keeps this attempt, which begins with nothing; the author may have said where."""
+    """Return a new thread for this attempt if the graph has a checkpointer and its author named no thread."""
     if not agent.checkpointer or "thread_id" in ((agent.config or {}).get("configurable") or {}):
         return None
     return {"configurable": {"thread_id": str(uuid.uuid4())}}
 
 
 def _answer(asked: Any) -> Any:
-    """What a person answers to an interrupt; of uses of tools, as LangChain's middleware asks, a decision of each."""
+    """Ask a person about an interrupt. For tool uses, as LangChain's middleware asks, return a decision for each."""
     if isinstance(asked, Mapping) and asked.get("type") == "tool_approval":
         return _decision(asked)
     if isinstance(asked, Mapping) and "action_requests" in asked:

@@ -66,7 +66,7 @@ class LlamaIndex(AgentFramework):
         return required(begins, event)
 
     def input_kinds(self, agent: Any) -> dict[str, str]:
-        """As the author's ``run`` of a workflow annotates its arguments, or the class of its first event its fields."""
+        """Return the types of the arguments of the author's ``run``, or of the fields of the workflow's first event."""
         if self._is_asked(agent):
             return {}
         own = self._own_run(agent)
@@ -78,7 +78,7 @@ class LlamaIndex(AgentFramework):
         return list(own.takes or ()) if own is not None else []
 
     def _own_run(self, workflow: Any) -> Program | None:
-        """What the author has in place of the framework's ``run``, which then makes the first event."""
+        """Return the ``run`` that the author wrote in place of the framework's, if any."""
         kind = type(workflow)
         if kind.run is vars(self.loaded(_WORKFLOWS, "Workflow")).get("run"):
             return None
@@ -88,7 +88,7 @@ class LlamaIndex(AgentFramework):
         return isinstance(agent, tuple(self.loaded(module, kind) for module, kind in _KINDS[:2]))
 
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
-        """Its answer, as a model where it is asked for one; what another workflow ends with."""
+        """Run the agent or workflow, and return its result: an agent's answer is a model if one is declared."""
         answer = agent.run(user_msg=inputs[PROMPT]) if self._is_asked(agent) else agent.run(**inputs)
         while inspect.isawaitable(answer):  # its author's own run may be a coroutine, and give what is to be awaited
             answer = await answer
@@ -111,7 +111,7 @@ class LlamaIndex(AgentFramework):
 
 
 def _read_of_first(workflow: Any, begins: type) -> list[str]:
-    """What of the first event is used by the steps that take it alone."""
+    """Return the attributes of the first event that the steps read which accept only that event."""
     steps = [(one, one._step_config) for one in workflow._get_steps().values() if hasattr(one, "_step_config")]
     return [
         name

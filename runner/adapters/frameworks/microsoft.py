@@ -21,7 +21,7 @@ class MicrosoftAgents(AgentFramework):
         return isinstance(thing, import_module("agent_framework").BaseAgent)
 
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
-        """Its answer, as a model where it is asked for one."""
+        """Run the agent on the prompt, and return its answer: a model if one is declared."""
         session = agent.create_session()  # it knows what a person is asked
         answer = await agent.run(inputs[PROMPT], session=session)
         while requests := answer.user_input_requests:
@@ -32,7 +32,7 @@ class MicrosoftAgents(AgentFramework):
         return as_output(found if found is not None else answer.text)
 
     def record_uses(self) -> None:
-        """Where a tool calls its function."""
+        """Record tools where they call their function."""
         record_uses(import_module("agent_framework").FunctionTool, "_invoke_function", _about)
 
 

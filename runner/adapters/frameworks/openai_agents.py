@@ -21,7 +21,7 @@ class OpenAIAgents(AgentFramework):
         return isinstance(thing, import_module("agents").Agent)
 
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
-        """What ``Runner.run`` gives as final output."""
+        """Run the agent on the prompt, and return the final output of ``Runner.run``."""
         run = import_module("agents").Runner.run
         result = await run(agent, inputs[PROMPT])
         while result.interruptions:

@@ -57,12 +57,12 @@ class FrameworksPlugin(AdapterPlugin):
 
     @property
     def makers(self) -> tuple[str, ...]:  # type: ignore[override]  # known when it is asked for
-        """The same: agents are made with what is imported from there."""
+        """The modules whose classes make agents: those of all frameworks."""
         return tuple(self._points)
 
     @property
     def modules(self) -> dict[str, str]:  # type: ignore[override]  # known when it is asked for
-        """The same, with what installs them; "" where that is not known, as the name of a module may be no package."""
+        """The modules of all frameworks with the packages that install them; "" where that is not known."""
         return {name: _PACKAGES.get(name, "") for name in self._points}
 
     def install(self, module: str) -> str:
@@ -78,7 +78,7 @@ class FrameworksPlugin(AdapterPlugin):
         return next((self._adapter(one) for one in self._imported() if one.is_agent(thing)), None)
 
     def parts(self, thing: object) -> list[object]:
-        """Those that an agent has work for it."""
+        """Return the sub-agents of an agent."""
         found: list[object] = next((one.parts(thing) for one in self._imported() if one.is_agent(thing)), [])
         return found
 

@@ -36,7 +36,7 @@ class ProgramAdapter(Adapter):
         return Plan(crew=name, tasks=(PlannedTask(key),), inputs=frozenset(crew.needs), takes=takes)
 
     def input_kinds(self, crew: Program) -> dict[str, str]:
-        """As the function annotates its arguments."""
+        """Return the type of each argument, as the function annotates it."""
         return dict(crew.kinds)
 
     def input_names(self, crew: Program) -> list[str] | None:

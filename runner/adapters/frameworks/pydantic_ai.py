@@ -55,14 +55,14 @@ class PydanticAI(AgentFramework):
         return [PROMPT, *([] if can_be_none else [DEPS])]
 
     def input_kinds(self, agent: Any) -> dict[str, str]:
-        """What its ``deps`` are in JSON."""
+        """Return the JSON type of the input ``deps``."""
         kind = _deps_type(agent)
         is_made = dataclasses.is_dataclass(kind) or (isinstance(kind, type) and issubclass(kind, BaseModel))
         found = "object" if is_made else kind_of(kind)
         return {DEPS: found} if found else {}
 
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
-        """What its ``run`` gives as output."""
+        """Run the agent on the prompt, and return its output."""
         deps = _deps(agent, inputs)
         result = await agent.run(inputs[PROMPT], deps=deps)
         requests = self.loaded("pydantic_ai.tools", "DeferredToolRequests")
@@ -84,7 +84,7 @@ class PydanticAI(AgentFramework):
 
 
 def _deps_type(agent: Any) -> Any:
-    """What its author says that its ``deps`` are; None for nothing."""
+    """Return the type of ``deps`` that the author declares; None if there is none."""
     kind = getattr(agent, "deps_type", None)
     return None if kind in (None, object, type(None)) else kind
 
@@ -127,7 +127,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def _deps(agent: Any, inputs: Mapping[str, Any]) -> Any:
-    """Its ``deps``, of the input of that name. Raises `BadInput`."""
+    """Build the agent's ``deps`` from the input of that name. Raises `BadInput`."""
     kind = _deps_type(agent)
     if kind is None or DEPS not in inputs:
         return None
@@ -138,7 +138,7 @@ def _deps(agent: Any, inputs: Mapping[str, Any]) -> Any:
 
 
 def _decided(requests: Any) -> Any:
-    """What a person said of each tool that needs approval, and what those gave that are run elsewhere."""
+    """Ask a person about each tool that needs approval, and about the results of tools that run elsewhere."""
     tools = import_module("pydantic_ai.tools")
     results = tools.DeferredToolResults()
     for call in requests.approvals:

@@ -38,7 +38,7 @@ def _read(function: Any, how: type[ast.expr], of: str = "") -> list[str]:
 
 
 def _definition(function: Any) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | None:
-    """Where it is written; None where that is not clear."""
+    """Return the syntax tree of a function; None if its source is not there or not unique."""
     code = function.__code__
     try:
         tree = syntax.parse(Path(code.co_filename).read_bytes(), code.co_filename)
@@ -165,7 +165,7 @@ _LINES = (ast.Expr, ast.Assign, ast.AnnAssign, ast.Return, ast.Pass, ast.Import,
 
 
 def _decides(node: ast.stmt) -> Iterator[ast.expr]:
-    """What a statement looks at before it decides which lines come next."""
+    """Yield the expressions that a statement evaluates before it chooses the next lines."""
     for name in ("test", "iter", "subject"):
         if isinstance(one := getattr(node, name, None), ast.expr):
             yield one

@@ -21,11 +21,11 @@ class Smolagents(AgentFramework):
         return isinstance(thing, import_module("smolagents.agents").MultiStepAgent)
 
     def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
-        """Its final answer."""
+        """Run the agent on the prompt, and return its final answer."""
         return as_output(agent.run(inputs[PROMPT]))
 
     def record_uses(self) -> None:
-        """Where a tool is called."""
+        """Record tools where they are called."""
         record_uses(import_module("smolagents.tools").Tool, "__call__", _about)
 
 

@@ -28,7 +28,9 @@ class Strands(AgentFramework):
         return isinstance(thing, (import_module("strands").Agent, *teams))
 
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
-        """Its answer, as a model where it is asked for one; of several, those of each by its name."""
+        """Run the agent on the prompt, and return its answer: a model if one is declared; for several agents, each by
+        name.
+        """
         answer = await agent.invoke_async(inputs[PROMPT])
         while interrupts := getattr(answer, "interrupts", None):
             answers = [{"interruptId": one.id, "response": ask(_question(one))} for one in interrupts]

@@ -38,7 +38,7 @@ class Printed(io.StringIO):
         return super().write(text)
 
     def line(self) -> str:
-        """What was printed since then of the last line, which is not ended; "" for nothing."""
+        """Return the last printed line that has no newline yet; "" if there is none."""
         return self.getvalue()[self.answered :].rpartition("\n")[2].strip()
 
 
@@ -46,9 +46,10 @@ _printed: ContextVar[Printed | None] = ContextVar("runner_program_printed", defa
 
 
 def attach(*, last_line: bool = False) -> Printed:
-    """From here on what this context prints is kept here, and printed as it is; what it reads a person is asked.
+    """From here on, keep what this context prints, and ask a person for what it reads.
 
-    With ``last_line`` only what a question may be is kept. Once it has asked, the task around it begins nothing more.
+    With ``last_line`` only the last line is kept, which may be a question. Once it has asked, the task begins nothing
+    more.
     """
     if (found := current_journal()) is not None:
         found[0].ends_when_asked = True
@@ -118,7 +119,7 @@ class _Stdin:
         return answer + "\n"
 
     def __iter__(self) -> Iterator[str]:
-        """What is there to read without asking: in a worker nothing."""
+        """Iterate over the real standard input, which is empty in a worker."""
         return iter(self._real)
 
     def isatty(self) -> bool:

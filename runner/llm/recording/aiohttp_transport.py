@@ -27,7 +27,7 @@ _making: ContextVar[RecordedCall | None] = ContextVar("runner_aiohttp_call", def
 
 
 def install(module: Any) -> None:
-    """Have the sessions of ``aiohttp.client`` journaled, once in a process."""
+    """Have the sessions of ``aiohttp.client`` journaled. Does nothing the second time."""
     session_class, request_class = module.ClientSession, module.ClientRequest
     request, send = session_class._request, request_class.send
     if getattr(request, "journaled", False):
@@ -224,7 +224,7 @@ class _Recorded:
 
 
 def _reader_class(library: Any) -> Any:
-    """What passes a stream on and keeps it, with the iterators of the library's own class."""
+    """Create a class that passes a stream on while keeping it, with the iterators of aiohttp's own class."""
 
     theirs = library.streams.StreamReader
 
@@ -250,7 +250,7 @@ def _reader_class(library: Any) -> Any:
             return found
 
         async def _take_rest(self) -> None:
-            """What its reader may not ask for any more. It is read again if they do."""
+            """Read the rest of the stream, which its reader may never ask for. They still get it if they do."""
             try:
                 rest = await self._source.read()
             except BaseException as error:

@@ -30,7 +30,7 @@ class Call:
 
     @property
     def number(self) -> int:
-        """Its index among the calls of its task, or of the enclosing step."""
+        """The call's index among the calls of its task, or of the enclosing step."""
         return self._place.number
 
     @property
@@ -52,14 +52,14 @@ class Call:
         return self._cancel_scope.write
 
     def open(self) -> None:
-        """It is made: a deferrable stop waits for its end."""
+        """The call is about to be made: from here on, a deferrable stop waits for its end."""
         held = self._cancel_scope.call
         held.__enter__()
         self._held = held
         self._journal.calls_out.add(self._frame)
 
     def close(self) -> None:
-        """It came to an end."""
+        """The call has ended, in whatever way."""
         with self._lock:
             held, self._held = self._held, None
             self._journal.calls_out.discard(self._frame)
@@ -67,42 +67,42 @@ class Call:
             held.__exit__(None, None, None)
 
     def begins(self) -> None:
-        """It has its connection, and is noted: it goes out next."""
+        """Note the call in the journal. It has its connection and is sent next."""
         if not self._noted:
             self._noted = True
             with self._cancel_scope.write:
                 self._journal.enter(self._frame, intent_only=True)
 
     async def begins_async(self) -> None:
-        """The same, together with calls that other coroutines make."""
+        """The same in a coroutine: the notes of concurrent calls are written together."""
         if not self._noted:
             self._noted = True
             with self._cancel_scope.write:
                 await self._journal.enter_call(self._frame)
 
     def mark_sent(self) -> None:
-        """From here on its service may have it."""
+        """Mark the call as possibly received by its service."""
         if self._noted and not self.has_left:
             self.has_left = True
             self._journal.mark_sent(self.entry)
 
     def record(self, text: str, usage: Usage, reported: bool) -> None:
-        """It was answered. ``reported``: it is reported on the event bus elsewhere."""
+        """Record the answer. ``reported``: the event bus is told elsewhere."""
         with self._cancel_scope.write:
             self._journal.keep_result(self._frame, text, usage, reported=reported)
 
     def post(self, text: str, usage: Usage, reported: bool) -> Callable[[], None]:
-        """The same, but the record is on its way then: what this returns waits until that is acknowledged."""
+        """Send the record of the answer. The returned function waits until that is acknowledged."""
         with self._cancel_scope.write:
             return self._journal.post_result(self._frame, text, usage, reported=reported)
 
     async def record_async(self, text: str, usage: Usage, reported: bool) -> None:
-        """The same, together with calls that other coroutines made."""
+        """Record the answer in a coroutine: the records of concurrent calls are written together."""
         with self._cancel_scope.write:
             await self._journal.keep_answer(self._frame, text, usage, reported=reported)
 
     def drop(self) -> None:
-        """Its service did not take it."""
+        """Remove the note of a call that its service did not take."""
         self._journal.release(self._place)
         if self._noted:
             with self._cancel_scope.write:

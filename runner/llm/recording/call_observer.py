@@ -23,20 +23,20 @@ class CallObserver(Protocol):
     reports: bool  #: whether it reports that the call was answered
 
     def began(self) -> None:
-        """It is about to be made."""
+        """The call is about to be made."""
 
     def ended(self, usage: Usage) -> None:
-        """It was answered, and that is recorded."""
+        """The call was answered, and the answer is recorded."""
 
     def failed(self, why: str) -> None:
-        """It was not answered, or its outcome is unknown."""
+        """The call was not answered, or its outcome is unknown."""
 
     def diverged(self) -> None:
         """Another request is recorded where this one was made."""
 
 
 def observer_of(call: Call, caller: CallContext, model: str, *, unattributed: bool) -> CallObserver:
-    """Who reports it."""
+    """Return the observer that reports this call."""
     if unattributed:  # it is no part of any event's scope
         return _NullCallObserver(call, announced=False)
     if caller.announced:

@@ -106,9 +106,9 @@ class Link:
 
 
 def replayed(chain: str, read: Callable[[bytes], T | None]) -> T | None:
-    """What ``read`` gives for the recorded body of the answer to the call with this chain, which is then served.
+    """Serve the answer that is recorded for this chain: return what ``read`` makes of its body.
 
-    Returns None, and nothing is served, where there is none, or ``read`` gives None.
+    Returns None, and serves nothing, if there is none, or if ``read`` returns None.
     """
     found = current_journal()
     if found is None:

@@ -10,9 +10,9 @@ _RAW = -zlib.MAX_WBITS  #: deflate without the frame that it should have, which 
 
 
 def decoder(encodings: str) -> Callable[[bytes], bytes] | None:
-    """What decodes the pieces of one body, in their order; it raises ValueError if they are not what they should be.
+    """Return a function that decodes the pieces of one body in turn; it raises `ValueError` for invalid ones.
 
-    ``encodings``: what its Content-Encoding says. None if one of them is not known, or its package is not installed.
+    ``encodings`` is the Content-Encoding. Returns None if one of them is unknown, or its package is not installed.
     """
     names = [name for one in encodings.lower().split(",") if (name := one.strip()) not in ("", "identity")]
     if not names:

@@ -30,7 +30,7 @@ def reports_error(piece: bytes) -> bool:
 
 
 def events_of(body: bytes) -> Iterator[Any]:
-    """What its messages say, where that is JSON; a piece of a model's own answer is inside of one."""
+    """Yield the JSON of each message; a chunk of a model's own answer is unwrapped from it."""
     for _, _, payload in _messages(body):
         said = _json(payload)
         if isinstance(said, dict) and isinstance(said.get("bytes"), str):
@@ -46,7 +46,7 @@ def _json(text: bytes) -> Any:
 
 
 def _messages(body: bytes) -> Iterator[tuple[int, dict[str, str], bytes]]:
-    """Where each whole message ends, its headers that are text, and its payload."""
+    """Yield the end of each whole message, its text headers and its payload."""
     at = 0
     while is_one(body[at : at + _PRELUDE]):
         total, length = struct.unpack_from(">II", body, at)

@@ -45,7 +45,7 @@ class Forks:
             self._journals[self._forking] = found[0]
 
     def after_in_parent(self) -> None:
-        """It was: what it tells is read from now on."""
+        """After a fork, in the parent: read from now on what the child reports."""
         if self._ends is not None and self.task == 0 and not self._is_read:
             self._is_read = True
             threading.Thread(target=self._read, args=(self._ends[0],), name="calls of forks", daemon=True).start()
@@ -61,7 +61,7 @@ class Forks:
                 self._ends = None
 
     def report(self, where: str) -> None:
-        """Have a call noted, and return when it is; where the task is gone, at once."""
+        """Report a call to the parent, and return when it has noted that; at once if the task is gone."""
         if self._ends is None:
             return
         mine, theirs = socket.socketpair()

@@ -40,9 +40,9 @@ def remembered(_: Any, theirs: Any) -> Callable[..., None]:
 
 
 def in_this_loop(library: Any, theirs: Any) -> Callable[..., Any]:
-    """What makes a call of a method, for a stub that was kept for the process.
+    """Return the ``__call__`` of a stub that is kept for the whole process.
 
-    Each task may have an event loop of its own: a channel of an earlier one's is made again for this one's.
+    Each task may have an event loop of its own, so a channel of an earlier loop is created again in this one.
     """
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -165,7 +165,7 @@ class _Call:
         return not self._theirs.is_ok()
 
     def _ended(self) -> None:
-        """Its status came. Of a stream that is complete only its reader knows that it was read to its end."""
+        """Handle the call's status. Whether a complete stream was read to its end, only its reader knows."""
         if self._stream is not None and not self._theirs.is_ok():
             self._stream.failed(self._failure())
 
@@ -251,19 +251,19 @@ class _Call:
         return self._recorded is not None or bool(self._theirs.is_ok())
 
     async def status(self) -> Any:
-        """Its status, when it has one."""
+        """Return the call's status once it has one."""
         await self._decided()
         if self._recorded is None:
             return await self._theirs.status()
         return self._library.cygrpc.AioRpcStatus(self._library.cygrpc.StatusCode.ok, "", (), "")
 
     async def initial_metadata(self) -> Any:
-        """What came before its messages: it is not recorded."""
+        """Return the initial metadata. It is not recorded, so a replayed call has none."""
         await self._decided()
         return await self._theirs.initial_metadata() if self._recorded is None else ()
 
     def add_done_callback(self, callback: Callable[[], None]) -> None:
-        """Have it called when it has ended."""
+        """Call the callback once the call has ended."""
         if self._recorded is None:
             self._callbacks.append(callback)
             self._theirs.add_done_callback(callback)

@@ -12,7 +12,7 @@ from runner.llm.recording import grpc_aio_stub, grpc_stub, rpc, unrecorded
 
 
 def install(module: Any) -> None:
-    """Have the calls that are made through the channels of ``grpc``, or ``grpc.aio``, journaled, once in a process."""
+    """Have the calls through channels of ``grpc`` or ``grpc.aio`` journaled. Does nothing the second time."""
     if module.__name__.startswith("grpc.aio"):
         _wrap(module.Channel, "__init__", partial(grpc_aio_stub.remembered, module))
         for kind in (module.UnaryUnaryCall, module.UnaryStreamCall):

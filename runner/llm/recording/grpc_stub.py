@@ -25,7 +25,7 @@ def text(value: bytes | str) -> str:
 
 
 def unary(module: Any, theirs: Any, *, with_call: bool = False) -> Callable[..., Any]:
-    """What makes a call, waits, and gives its response: ``with_call``, beside an object for the call."""
+    """Return a method that makes a call and waits for its response; ``with_call``, also for an object of the call."""
 
     def call(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
         if (waiter := waiting.here()) is not None:  # a coroutine that does not await: it would hold up all others
@@ -57,7 +57,7 @@ def unary(module: Any, theirs: Any, *, with_call: bool = False) -> Callable[...,
 
 
 def started(module: Any, theirs: Any, *, streams: bool) -> Callable[..., Any]:
-    """What makes a call, and gives an object for it, which has its response, or its messages."""
+    """Return a method that starts a call and returns an object with its response or its messages."""
 
     def call(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
         if (waiter := waiting.here()) is not None:
@@ -91,7 +91,7 @@ def _made(module: Any, stub: Any, request: Any) -> RpcCall | None:
 
 
 def _passing(stub: Any, on_message: Callable[[bytes], None]) -> Any:
-    """The same method, for a request that is serialized: the bytes of each message are noted."""
+    """Return the stub's method for a request that is serialized already; the bytes of each message are noted."""
     theirs, passing = stub._response_deserializer, copy.copy(stub)
 
     def deserialize(message: bytes) -> Any:
@@ -174,7 +174,7 @@ def _settle(state: Any, stream: RpcStream, *, streams: bool) -> None:
 
 
 def _quietly(settle: Callable[[], None]) -> None:
-    """The same in the channel's own thread, which has to live: what is raised is its reader's."""
+    """Settle a call in the channel's own thread, which must survive: any error is raised to the reader."""
     with contextlib.suppress(BaseException):
         settle()
 

@@ -36,9 +36,9 @@ class CallParser:
         return None
 
     def last_line(self, url: str) -> bytes | None:  # noqa: ARG002 - a hook
-        """What the last line of a streamed answer matches, a regular expression; None: its end is that of its response.
+        """Return a regular expression for the last line of a streamed answer; None if it ends with the response.
 
-        With one, a stream that broke off before that line is not recorded.
+        With one, a stream that breaks off before that line is not recorded.
         """
         return None
 
@@ -77,7 +77,7 @@ def place_of(url: str) -> str:
 
 @functools.cache
 def parsers() -> tuple[CallParser, ...]:
-    """Those that are installed, and that of the endpoints that ``RUNNER_MODEL_ENDPOINTS`` names."""
+    """Return the installed parsers, and one for the endpoints of ``RUNNER_MODEL_ENDPOINTS``."""
     named = model_endpoints()
     own = (NamedEndpoints(named),) if named else ()
     return (*(point.load() for point in entry_points(group=GROUP)), *own)

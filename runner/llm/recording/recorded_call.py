@@ -86,26 +86,26 @@ class RecordedCall:
     # -- on the wire
 
     def headers_leave(self) -> None:
-        """It has its connection, and goes out next."""
+        """Note the call. It has its connection and is sent next."""
         self._call.begins()
         fault_points.reached("model call noted, not sent")
         if self._asked.is_bodiless:
             self.body_leaves(is_buffered=True)
 
     async def headers_leave_async(self) -> None:
-        """The same of a coroutine's call."""
+        """The same in a coroutine."""
         await self._call.begins_async()
         fault_points.reached("model call noted, not sent")
         if self._asked.is_bodiless:
             self.body_leaves(is_buffered=True)
 
     def body_leaves(self, *, is_buffered: bool = False) -> None:
-        """From here on its service may have it. ``is_buffered``: all of it, whatever the connection says after this."""
+        """Mark the call as possibly received. ``is_buffered``: all of it will be sent, whatever the connection says."""
         self._has_left_whole |= is_buffered
         self._call.mark_sent()
 
     def body_has_left(self) -> None:
-        """Its service may have all of it."""
+        """Mark the whole body as sent."""
         self._has_left_whole = True
         fault_points.reached("model call sent, not answered")
 
@@ -120,7 +120,7 @@ class RecordedCall:
         return False
 
     def reject(self, why: str) -> None:
-        """It was not taken."""
+        """End a call that its service did not take."""
         self._has_ended = True
         self._call.drop()
         self._link.break_off()
@@ -158,7 +158,7 @@ class RecordedCall:
         self._journal.cancel_scope.check()
 
     async def whole_async(self, body: bytes, *, encoded: bool = False) -> None:
-        """The same of a coroutine's call."""
+        """Record an unstreamed answer in a coroutine."""
         if encoded and "content-encoding" in self._by_name:
             body, usage = self._decoded(body)
         else:
@@ -181,19 +181,21 @@ class RecordedCall:
         return body, wire.taken(self._asked, self._by_name, body)
 
     def _decoder(self, *, encoded: bool) -> Callable[[bytes], bytes]:
-        """What decodes the answer. One that nothing here can decode is recorded as it comes: it is paid."""
+        """Return the decoder of the answer. One that cannot be decoded here is recorded as it is, since it is paid."""
         found = decoder(self._by_name.get("content-encoding", "") if encoded else "")
         self._is_kept_encoded = found is None
         return found or bytes
 
     def tee(self, version: bytes = b"HTTP/1.1", *, encoded: bool = False) -> "Tee":
-        """What a streamed answer passes; the call is over when that is. ``encoded``: as its Content-Encoding says."""
+        """Return what a streamed answer passes through; the call ends with it. ``encoded``: as its Content-Encoding
+        says.
+        """
         self._is_streamed, asked, decode = True, self._asked, self._decoder(encoded=encoded)
         ends, all_said = (None, None) if self._is_kept_encoded else (asked.ends, asked.all_said)
         return Tee(wire.Tape(ends, framed=wire.is_framed(self._by_name, version), all_said=all_said), self, decode)
 
     def broke(self, error: BaseException, why: str = "") -> None:
-        """It raised. What its service has all of is in doubt; a stop leaves in doubt whatever has left."""
+        """End a call that raised. It is in doubt if the service has all of it, or after a stop if it has any of it."""
         if self._has_ended:
             return
         self._has_ended = True
@@ -207,7 +209,7 @@ class RecordedCall:
         self._call.close()
 
     def streamed(self, body: bytes) -> None:
-        """All of a stream passed."""
+        """Record an answer that was streamed to its end."""
         try:
             usage = NO_TOKENS if self._is_kept_encoded else wire.spent(self._asked, body)
             self._call.record(self._answered(body, usage), usage, self._observer.reports)
@@ -265,7 +267,7 @@ class Tee:
             self.broke(_LeftOff("its service reports an error"))
 
     def ended(self) -> None:
-        """There is no more."""
+        """The stream has ended: record it if it is complete."""
         if self._tape.ended() and not self.is_over:
             self._complete()
         else:
@@ -283,7 +285,7 @@ class Tee:
             self._call.close()
 
     def left(self) -> None:
-        """It is closed: in doubt, if it was not read to its end."""
+        """The stream is closed: the call is in doubt if it was not read to its end."""
         self.broke(_LeftOff("it was not read to its end"))
 
 

@@ -119,7 +119,7 @@ def _usage_of(service: _Service, body: bytes) -> Usage:
 
 
 def _counts(service: _Service, message: bytes) -> dict[str, object]:
-    """What an answer reports of its tokens, by the names that the vendor's JSON has for them."""
+    """Return the token counts of an answer, under the names of the vendor's JSON."""
     try:
         told = dict(protobuf.fields(protobuf.field(message, service.usage)))
     except ValueError:

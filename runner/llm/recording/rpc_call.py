@@ -65,12 +65,12 @@ class RpcCall(RecordedCall):
         return None if answer is None else list(rpc.messages(answer.body))
 
     def leaves(self) -> None:
-        """It is given to its channel next."""
+        """Note the call. It is given to its channel next."""
         self.headers_leave()
         self.body_leaves(is_buffered=True)
 
     async def leaves_async(self) -> None:
-        """The same of a coroutine's call."""
+        """The same in a coroutine."""
         await self.headers_leave_async()
         self.body_leaves(is_buffered=True)
 
@@ -80,19 +80,19 @@ class RpcCall(RecordedCall):
         self.whole(rpc.frame(message))
 
     async def message_async(self, message: bytes) -> None:
-        """The same of a coroutine's call."""
+        """Record the response in a coroutine."""
         self.answered(_OK, rpc.HEADERS)
         await self.whole_async(rpc.frame(message))
 
     def failed(self, failure: Failure) -> None:
-        """It failed: refused, or in doubt."""
+        """End a call that failed: refused, or in doubt."""
         if failure.was_refused:
             self.reject(failure.code)
         else:
             self.broke(RpcError(failure.details), failure.code)
 
     def stream(self) -> "RpcStream":
-        """What its messages pass; the call is over when that is."""
+        """Return what the messages of a streamed response pass through; the call ends with it."""
         self.answered(_OK, rpc.HEADERS)
         return RpcStream(self)
 
@@ -118,7 +118,7 @@ class RpcStream:
             self._tee.passed(rpc.frame(message))
 
     def ended(self) -> None:
-        """Its status says that it is complete. Raises what its recording raised, to each thread that says so."""
+        """The status says that the stream is complete: record it. An error is raised to each thread that calls this."""
         with self._lock:
             if self._error is None:
                 try:
@@ -129,19 +129,19 @@ class RpcStream:
                 raise self._error
 
     def failed(self, failure: Failure) -> None:
-        """Its status says that it failed: what was taken so far is in doubt."""
+        """The status says that the stream failed: the call is in doubt if any of it was received."""
         with self._lock:
             if failure.was_refused and not (self._has_begun or self.is_over):
                 self._call.reject(failure.code)
             self._tee.broke(RpcError(failure.details))
 
     def broke(self, error: BaseException) -> None:
-        """It could not be sent, or reading it raised."""
+        """The stream could not be sent, or reading it raised."""
         with self._lock:
             self._tee.broke(error)
 
     def left(self) -> None:
-        """Its reader has left it: in doubt, if it was not read to its end."""
+        """The reader left the stream: the call is in doubt if it was not read to its end."""
         with self._lock:
             self._tee.left()
 

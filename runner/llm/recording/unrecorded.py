@@ -59,6 +59,6 @@ def refuse_beside_standin(where: str) -> None:
 
 
 def standin() -> str | None:
-    """What answers in place of this run's models, if anything does: then no call of one may leave."""
+    """Return the stand-in for this run's models, if any. No model call may leave then."""
     found = current_journal()
     return chosen() or (found[0].standin if found is not None else forks.standin)

@@ -28,7 +28,7 @@ _attempt: ContextVar["_Attempt | None"] = ContextVar("runner_urllib3_attempt", d
 
 
 def install(module: Any) -> None:
-    """Have the pools of ``urllib3.connectionpool`` journaled, once in a process."""
+    """Have the pools of ``urllib3.connectionpool`` journaled. Does nothing the second time."""
     pool_class = module.HTTPConnectionPool
     urlopen = pool_class.urlopen
     if getattr(urlopen, "journaled", False):
@@ -109,7 +109,7 @@ class _Attempt:
             return self._streamed(response, kw) if self._call.streams else self._whole(response, kw)
 
     def is_repeated(self, retries: Any) -> None:
-        """It is over: urllib3 makes another one."""
+        """End this attempt: urllib3 makes another one."""
         last = (getattr(retries, "history", ()) or (None,))[-1]
         self._is_over = True
         if last is not None and last.status:
@@ -234,7 +234,7 @@ class _Source:
             raise
 
     def read(self, size: int | None = None) -> bytes:
-        """As a file is read."""
+        """Read like a file: up to ``size`` bytes, or all."""
         whole = size is None or size < 0
         found = b""
         for piece in self.pieces(None if whole else size):
@@ -246,7 +246,7 @@ class _Source:
         return found
 
     def read1(self, size: int | None = None) -> bytes:
-        """What is there, and no more."""
+        """Read what is available, up to ``size`` bytes."""
         piece = self._next(size)
         if size is not None and 0 <= size < len(piece):
             piece, self._rest = piece[:size], piece[size:]

@@ -138,7 +138,7 @@ def _model(body: bytes, named: str | None) -> str | None:
 
 
 def read(body: bytes) -> Any:
-    """What is in JSON. Raises ValueError."""
+    """Decode JSON. Raises `ValueError`."""
     try:
         return from_json(body, cache_strings="keys")
     except ValueError:  # also where it has half a surrogate pair, is in another encoding, or very deep
@@ -202,7 +202,9 @@ class Answer(NamedTuple):
     usage: Usage
 
     def text(self, *, model: str, agent: str, chain: str = "") -> str:
-        """As it stands in the journal. A ``chain`` by which it is found stands first (`runner.journal.call_slots`)."""
+        """Return the record for the journal. A ``chain`` by which it is found stands first
+        (`runner.journal.call_slots`).
+        """
         try:
             body = f'"body": {_text(self.body.decode())}'
         except UnicodeDecodeError:
@@ -235,7 +237,7 @@ def kept(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def looked_at(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
-    """Those of the headers that anything here looks at: services send thirty."""
+    """Return the headers that are used here, of the thirty that services send."""
     return [
         (name.lower().decode(), value.decode("ascii", "ignore"))
         for name, value in headers
@@ -311,7 +313,7 @@ class Tape:
         return self.complete
 
     def ended(self) -> bool:
-        """There is no more. True if the answer is complete with it."""
+        """End the tape. Returns whether the answer is complete."""
         if self.complete or self.broken or self._ends is not None or not self._framed:
             return False
         self.complete = not event_stream.is_one(body := self.body) or event_stream.is_complete(body)
@@ -319,7 +321,7 @@ class Tape:
 
     @property
     def body(self) -> bytes:
-        """All that passed; an event that the last piece ended without its blank line is closed."""
+        """All that passed. If the last event lacks its blank line, that is added."""
         body = b"".join(self._pieces)
         if body.endswith(b"\n\n") or not body.lstrip().startswith((b"data:", b"event:")):
             return body
