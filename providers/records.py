@@ -90,7 +90,7 @@ class RunRecord:
         }
 
 
-class ToldEvent:
+class DeferredEvent:
     """An event of a task's code that goes to the store with the next write of its task."""
 
     __slots__ = ("place", "sequence")

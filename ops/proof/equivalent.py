@@ -4,7 +4,7 @@ EQUIVALENT: dict[str, str] = {
     'answer.lua: without `status == "waiting"`': (
         "a branch that runs is written as running once more, and so is its run, which stands as its current line does"
     ),
-    "ask.lua: without `goes_on(run, name)`": (
+    "ask.lua: without `is_active(run, name)`": (
         "a branch waits only when none of its tasks is claimed, a cancel takes the claims back, and one is complete "
         "when all is committed: one that is over while a task of it may still ask has failed. The task that failed "
         "stays in flight and has asked nothing, and is not committed, so that the branch is not found to wait"

@@ -24,7 +24,7 @@ from runner.core.states import RunStatus, TaskState
 from runner.engine.jobs import JobExecutor
 from runner.engine.local import LocalStops
 from runner.journal import shared_memory
-from runner.journal.answers import Answer
+from runner.journal.human_answers import Answer
 from runner.providers.memory import MemoryBroker, MemoryStore
 from runner.testing import ManualClock
 from runner.testing.in_process import QUEUE, InProcess, Prepared, prepare

@@ -47,15 +47,14 @@ def place_of(event_id: str) -> tuple[int, int]:
     return int(at), int(number or 0)
 
 
-def close_open(memory: Memory, run: Run, branch: str, task: Task, *, goes_on: bool = False) -> None:
-    """What the code of a task began and did not end ends with the attempt, the innermost first.
+def close_open(memory: Memory, run: Run, branch: str, task: Task, *, handed_over: bool = False) -> None:
+    """End the events that the code of a task left open in this attempt, the innermost first.
 
-    Where the task ``goes_on``, handed to another worker, a native agent stays open: the next claim continues under its
-    start.
+    Where the task is ``handed_over`` to another worker, a native agent stays open: the next claim continues under it.
     """
     kept = None
     for one in reversed(task.open):
-        if goes_on and run.fields.get("adapter") == "native" and one.ends == AGENT and one.parent == task.started:
+        if handed_over and run.fields.get("adapter") == "native" and one.ends == AGENT and one.parent == task.started:
             kept = one
         else:
             emit(memory, run, one.ends, branch, one.about, Relatives(one.parent, one.seq), error="interrupted")

@@ -159,7 +159,7 @@ class Run:
         """How many of its branches run or wait."""
         return sum(branch.live for branch in self.branches.values())
 
-    def goes_on(self, name: str) -> bool:
+    def is_active(self, name: str) -> bool:
         """Whether work on this branch leads to more of it. Several may run at the same time."""
         return self.branches[name].status is RunStatus.running
 

@@ -97,7 +97,7 @@ class MemoryStore:
     def mark(self, job: Job, trigger: str) -> None:
         """Write a checkpoint of the branch that the task is on, if its run asked for one at this trigger."""
         run = self._memory.run(job.run_id)
-        if run is not None and job.branch in run.branches and run.goes_on(job.branch):
+        if run is not None and job.branch in run.branches and run.is_active(job.branch):
             transitions.checkpoint(self._memory, run, job.branch, trigger, job.task)
 
     def task(self, claim: Claim, sent: Callable[[str], None] | None = None, log: Log | None = None) -> MemoryTask:

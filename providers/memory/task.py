@@ -34,7 +34,7 @@ from runner.providers.memory.transitions import (
     unlock,
     wait_if_asked,
 )
-from runner.providers.records import ToldEvent
+from runner.providers.records import DeferredEvent
 
 
 class MemoryTask:
@@ -204,9 +204,9 @@ class MemoryTask:
         about: str,
         *,
         more: Mapping[str, Any] | None = None,
-        parent: int | ToldEvent = 0,
-        started: int | ToldEvent = 0,
-        cause: int | ToldEvent = 0,
+        parent: int | DeferredEvent = 0,
+        started: int | DeferredEvent = 0,
+        cause: int | DeferredEvent = 0,
         ends: str = "",
         trigger: str = "",
     ) -> int:
@@ -225,16 +225,16 @@ class MemoryTask:
         task.open = [one for one in task.open if one.seq != started]
         if ends:
             task.open.append(OpenEvent(seq, parent, ends, about))
-        if trigger and run.goes_on(self._name):
+        if trigger and run.is_active(self._name):
             before = run.branches[self._name].seq
             checkpoint(self._memory, run, self._name, trigger, self._key)
             if run.branches[self._name].seq > before:
                 number_steps(run.branches[self._name], self._key)
         return seq
 
-    def tell_event(self, kind: str, about: str, **relatives: Any) -> ToldEvent:
+    def defer_event(self, kind: str, about: str, **relatives: Any) -> DeferredEvent:
         """The same of one whose sequence is not needed yet."""
-        return ToldEvent(self.append_event(kind, about, **relatives))
+        return DeferredEvent(self.append_event(kind, about, **relatives))
 
     # -- the end
 
@@ -259,7 +259,7 @@ class MemoryTask:
         branch = run.branches[self._name]
         self._end(run, output, replayed=replayed, used=used, ms=ms)
         ready = [planned for planned in unlocks if planned.may_run(branch.outputs)]
-        going = self._unlock(run, ready, process) if run.goes_on(self._name) else None
+        going = self._unlock(run, ready, process) if run.is_active(self._name) else None
         status = self._after(run)
         self._continue(going or self._waiting(run, process, queue), process)
         return status
@@ -287,7 +287,7 @@ class MemoryTask:
         self._end(run, expansion.output, replayed=replayed, used=used, ms=ms, expansion=expansion)
         branch.left += len(expansion.ready)
         run.planned += len(expansion.ready)
-        going = self._unlock(run, expansion.ready, process) if run.goes_on(self._name) else None
+        going = self._unlock(run, expansion.ready, process) if run.is_active(self._name) else None
         self._after(run)
         self._continue(going or self._waiting(run, process, queue), process)
         return True
@@ -301,13 +301,13 @@ class MemoryTask:
         task.state, task.step, task.question = TaskState.asked, step, question
         branch.asked += 1
         self._emit("task_asked")
-        if run.goes_on(self._name):
+        if run.is_active(self._name):
             wait_if_asked(self._memory, run, self._name)
 
     @atomic
     def release(self, *, replayed: Counters | int, max_handovers: int = MAX_HANDOVERS) -> None:
         """Hand the task back, to run elsewhere at once. After ``max_handovers`` without progress it fails instead."""
-        run, task = self._give_back("release", replayed, goes_on=True)
+        run, task = self._give_back("release", replayed, handed_over=True)
         run.counters["recoveries"] += 1
         self._emit("task_released", attempt=task.attempt, worker=self._claim.worker, reason="drain")
         where = {"worker": self._claim.worker, "reason": "its worker was asked to end"}
@@ -322,7 +322,7 @@ class MemoryTask:
         task.trace = trace
         ms = int(delay * 1000)
         self._emit("task_retried", attempt=task.attempt, delay_ms=ms, reason=redact(reason))
-        if run.goes_on(self._name):
+        if run.is_active(self._name):
             task.state = TaskState.delayed
             self._memory.due[run.id, self._name, self._key] = self._memory.now() + ms
         else:
@@ -386,11 +386,11 @@ class MemoryTask:
         parent = task.started if task is not None else 0
         emit(self._memory, run, kind, self._name, self._key, Relatives(parent), **fields)
 
-    def _give_back(self, operation: str, replayed: Counters | int, *, goes_on: bool = False) -> tuple[Run, Task]:
+    def _give_back(self, operation: str, replayed: Counters | int, *, handed_over: bool = False) -> tuple[Run, Task]:
         self._note_open_again()
         run, task = self._write(operation)
         account.add(run, self._name, self._key, "replayed", _tally(replayed))
-        give_up(self._memory, run, self._name, self._key, goes_on=goes_on, unused=True)
+        give_up(self._memory, run, self._name, self._key, handed_over=handed_over, unused=True)
         if self._log is not None:
             self._log.ended(operation)
         return run, task
@@ -457,7 +457,7 @@ class MemoryTask:
             return None
         job = waiting[0]
         other, task = self._memory.run(job.run_id), self._memory.task(job)
-        if other is None or task is None or other is run or not other.goes_on(job.branch):
+        if other is None or task is None or other is run or not other.is_active(job.branch):
             return None
         alike = all(run.fields.get(name) == other.fields.get(name) for name in ("adapter", "environment"))
         fits = alike and task.state is TaskState.queued and task.attempt == job.attempt
@@ -475,7 +475,7 @@ class MemoryTask:
     def _after(self, run: Run) -> str:
         """What becomes of the branch now that the task is done."""
         branch = run.branches[self._name]
-        if run.goes_on(self._name):
+        if run.is_active(self._name):
             if branch.left == 0:
                 self.end_events = (self.end_events[0], complete(self._memory, run, self._name))
             else:

@@ -53,7 +53,7 @@ def unlock(memory: Memory, run: Run, name: str, planned: PlannedTask) -> None:
 
 def requeue(memory: Memory, run: Run, name: str, key: str) -> None:
     """Another attempt may come at once; while the branch is over, it waits for that to be resumed."""
-    if run.goes_on(name):
+    if run.is_active(name):
         send(memory, run, name, key)
     else:
         run.branches[name].tasks[key].state = TaskState.held
@@ -75,7 +75,7 @@ def give_up(
     name: str,
     key: str,
     *,
-    goes_on: bool = False,
+    handed_over: bool = False,
     left: Counters | None = None,
     unused: bool = False,
 ) -> None:
@@ -85,7 +85,7 @@ def give_up(
     which calls had left the process, where that is known; ``unused`` that no other step began on a reserved note.
     """
     task = run.branches[name].tasks[key]
-    close_open(memory, run, name, task, goes_on=goes_on)
+    close_open(memory, run, name, task, handed_over=handed_over)
     account.add(
         run,
         name,
@@ -129,7 +129,7 @@ def fail(memory: Memory, run: Run, name: str, key: str, *, worker: str, reason: 
     told = emit(memory, run, "task_failed", name, key, Relatives(task.scope, task.started), reason=reason)
     task.scope = task.started = task.claimed = 0  # should it be done once more, that is another start
     checkpoint(memory, run, name, "task_failed", key)
-    if not run.goes_on(name):
+    if not run.is_active(name):
         return told, 0
     over = emit(
         memory, run, "crew_kickoff_failed", name, "", Relatives(started=run.branches[name].scope), reason=reason

@@ -113,7 +113,7 @@ class MemoryWorkers:
         task = self._memory.held(Job(run_id, name, key, 0), claim.token)
         if run is None or task is None:
             return False
-        give_up(self._memory, run, name, key, goes_on=True, left=left, unused=unused)
+        give_up(self._memory, run, name, key, handed_over=True, left=left, unused=unused)
         run.counters["recoveries"] += 1
         about = {"attempt": task.attempt, "worker": worker, "reason": reason}
         kind = kind or ("task_recovered" if died else "task_released")
@@ -157,7 +157,7 @@ class MemoryWorkers:
         for place in self._oldest(self._memory.queued, at - older_ms, limit):
             run = self._memory.run(place[0])
             task = self._memory.task(Job(*place, 0))
-            if run is None or task is None or task.state is not TaskState.queued or not run.goes_on(place[1]):
+            if run is None or task is None or task.state is not TaskState.queued or not run.is_active(place[1]):
                 del self._memory.queued[place]
                 continue
             self._memory.queued[place] = at

@@ -20,7 +20,7 @@ from redis.exceptions import ResponseError
 
 from runner.core.errors import ClaimLost, Stop
 from runner.core.redaction import redact
-from runner.providers.records import ToldEvent
+from runner.providers.records import DeferredEvent
 from runner.providers.redis import scripts
 from runner.providers.redis.claimed_steps import ClaimedSteps
 from runner.providers.redis.outages import outage
@@ -37,7 +37,7 @@ class _Batch:
 
     __slots__ = ("events", "is_heard", "nonce", "sequence", "slots")
 
-    def __init__(self, events: Sequence[ToldEvent], nonce: str, slots: Sequence[str]) -> None:
+    def __init__(self, events: Sequence[DeferredEvent], nonce: str, slots: Sequence[str]) -> None:
         self.events, self.nonce, self.slots = events, nonce, slots
         self.sequence: int | None = None  # the first one's; 0 where the claim is lost
         self.is_heard = False
@@ -52,7 +52,7 @@ class _Batch:
             event.sequence = self.sequence + number if self.sequence else 0
 
 
-Telling = tuple[ToldEvent, str, str, str, tuple[int | ToldEvent, ...], str]
+Telling = tuple[DeferredEvent, str, str, str, tuple[int | DeferredEvent, ...], str]
 """An event that is to be sent: type, task, further fields as JSON, relatives, and what ends it."""
 
 
@@ -93,15 +93,15 @@ class RunEvents(ClaimedSteps):
         about: str,
         *,
         more: Mapping[str, Any] | None = None,
-        parent: int | ToldEvent = 0,
-        started: int | ToldEvent = 0,
-        cause: int | ToldEvent = 0,
+        parent: int | DeferredEvent = 0,
+        started: int | DeferredEvent = 0,
+        cause: int | DeferredEvent = 0,
         ends: str = "",
         trigger: str = "",
     ) -> int:
         """Put an event of the task's code among the run's, after those that were told: see ``append_event.lua``.
         Returns its sequence."""
-        event = ToldEvent()
+        event = DeferredEvent()
         with self._lock:
             if self._posted is not None:
                 self._settle(self._posted)
@@ -116,19 +116,19 @@ class RunEvents(ClaimedSteps):
                 steps.clear()
         return event.sequence or 0
 
-    def tell_event(
+    def defer_event(
         self,
         kind: str,
         about: str,
         *,
         more: Mapping[str, Any] | None = None,
-        parent: int | ToldEvent = 0,
-        started: int | ToldEvent = 0,
-        cause: int | ToldEvent = 0,
+        parent: int | DeferredEvent = 0,
+        started: int | DeferredEvent = 0,
+        cause: int | DeferredEvent = 0,
         ends: str = "",
-    ) -> ToldEvent:
+    ) -> DeferredEvent:
         """The same of one whose sequence is not needed yet: it goes with the next write, or by itself soon."""
-        event = ToldEvent()
+        event = DeferredEvent()
         telling = (event, kind, about, _fields(more), (parent, started, cause), ends)
         with self._lock:
             if self._unsent is None:
@@ -213,9 +213,9 @@ def _fields(more: Mapping[str, Any] | None) -> str:
     return flat(more).encode(errors="replace").decode() if more else "[]"
 
 
-def _reference(event: int | ToldEvent) -> str:
+def _reference(event: int | DeferredEvent) -> str:
     """An event as ``append_event.lua`` takes it."""
-    if isinstance(event, ToldEvent):
+    if isinstance(event, DeferredEvent):
         return f"-{event.place}" if event.sequence is None else str(event.sequence)
     return str(event)
 

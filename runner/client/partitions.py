@@ -136,10 +136,10 @@ class PartitionedClient(Client):
         """As `Client.submit_batch`: each run goes to its server, of which each has its share of ``at_once``."""
         self.at(0)  # says now what is wrong with the servers' places
         found = PartitionedBatch(self, id, at_once)
-        dealt = _Dealt(new_runs(prepared, inputs, id), partial(found.patiently, self._place_now), len(self.urls))
+        dealt = _Dealt(new_runs(prepared, inputs, id), partial(found.until_reachable, self._place_now), len(self.urls))
 
         def begin_at(place: int) -> Callable[[int], Begun | None]:
-            return partial(found.patiently, submission(self.at(place), prepared, dealt.of(place), id, **how))
+            return partial(found.until_reachable, submission(self.at(place), prepared, dealt.of(place), id, **how))
 
         found.begin_at = begin_at
         return found
@@ -268,7 +268,7 @@ class PartitionedBatch(Batch):
     def _follow(self, place: int) -> None:
         share = max((self._at_once + self._many - 1 - place) // self._many, 1)
         try:
-            begin = self.patiently(self.begin_at, place)
+            begin = self.until_reachable(self.begin_at, place)
             if begin is None:
                 return
             part = Batch(self._client_at(place), self.id, share, begin)
@@ -281,7 +281,7 @@ class PartitionedBatch(Batch):
             return
         self._over.put(None)
 
-    def patiently(self, call: Callable[[T], U], given: T) -> U | None:
+    def until_reachable(self, call: Callable[[T], U], given: T) -> U | None:
         """What ``call`` gives, however long a server is away meanwhile; None if the batch is to stop."""
         backoff = Backoff(LOOK / 2, 4 * LOOK)
         while not self.stopped:

@@ -20,7 +20,7 @@ from runner.crews.planning import planner_task
 from runner.journal.rate_limit import RateLimiter
 from runner.llm.llm import as_model, model_name
 from runner.providers.config import CheckpointConfig, Setting
-from runner.streaming import outermost
+from runner.streaming import nested_kickoffs
 
 
 class Process(StrEnum):
@@ -205,7 +205,7 @@ class Crew(BaseModel):
         a task raised.
         """
         stop_if_read(self, inputs)
-        if self.stream and not outermost.is_begun():
+        if self.stream and not nested_kickoffs.is_begun():
             return engine_of("streams").of_crew(
                 partial(self.kickoff, inputs=inputs, **_given(input_files, from_checkpoint))
             )
@@ -228,7 +228,7 @@ class Crew(BaseModel):
         """`kickoff` in a thread, to be awaited."""
         stop_if_read(self, inputs)
         given = {"inputs": inputs, **_given(input_files, from_checkpoint)}
-        if self.stream and not outermost.is_begun():
+        if self.stream and not nested_kickoffs.is_begun():
             return engine_of("streams").of_crew_async(partial(self.kickoff_async, **given))
         return await engine_of("crews").in_thread(self, partial(self.kickoff, **given), config=from_checkpoint)
 
@@ -247,7 +247,7 @@ class Crew(BaseModel):
     async def kickoff_for_each_async(self, inputs: Sequence[dict[str, Any]]) -> "list[CrewOutput] | Any":
         """`kickoff_for_each` with all kickoffs concurrent; with ``stream``, one stream of all of them."""
         stop_if_read(None)
-        if self.stream and not outermost.is_begun():
+        if self.stream and not nested_kickoffs.is_begun():
             return engine_of("streams").of_crew_async(partial(self.kickoff_for_each_async, inputs))
         return await engine_of("crews").kickoff_for_each_async(self, inputs)
 

@@ -46,7 +46,7 @@ def agent_at_work(crew: Crew, task: Task, context: TaskContext, work: Work) -> I
     try:
         yield
     except BaseException as error:
-        if work.goes_on and isinstance(error, Interrupted | ClaimLost):
+        if work.is_resumable and isinstance(error, Interrupted | ClaimLost):
             raise  # that is not an error of the agent's, which resumes elsewhere
         event_bus.emit(agent, AgentExecutionErrorEvent(error=describe(error, agent), **about))
         raise
@@ -55,7 +55,7 @@ def agent_at_work(crew: Crew, task: Task, context: TaskContext, work: Work) -> I
 
 def at_work_here(work: Work) -> bool:
     """Whether the agent had started when the task was handed over to this worker."""
-    return work.goes_on and [kind for _, kind in event_stack()][-1:] == ["agent_execution_started"]
+    return work.is_resumable and [kind for _, kind in event_stack()][-1:] == ["agent_execution_started"]
 
 
 def ask(crew: Crew, task: Task, context: TaskContext, work: Work, fill: Callable[[str], str]) -> str:

@@ -74,11 +74,11 @@ class Attempt(ABC):
     Attributes:
         origin: the prefix of the idempotency keys of its tool calls.
         strays: whether calls from threads without a context belong to the task.
-        goes_on: whether an interruption leaves the attempt unfinished, rather than failed.
+        is_resumable: whether an interruption leaves the attempt unfinished, rather than failed.
         enclosed: whether it may run inside another task, in that task's own thread, and must leave the thread as it is.
     """
 
-    unattributed = goes_on = enclosed = False
+    unattributed = is_resumable = enclosed = False
 
     waiter: Waiter | None = None  #: the task, where it shares its thread with others
     claim: Claim

@@ -39,7 +39,7 @@ from runner.events.work_events import (
     TaskStartedEvent,
 )
 from runner.journal.cancellation.cancel_scope import CancelScope
-from runner.providers.records import ToldEvent
+from runner.providers.records import DeferredEvent
 
 CHUNKS = frozenset({"llm_stream_chunk", "llm_thinking_chunk"})
 """High-volume events: handlers receive them, the run does not record them."""
@@ -71,7 +71,7 @@ class TaskEvents:
         self._lock = threading.Lock()
         self._closed = False
         self._last = claim.scope.claim
-        self._numbers: OrderedDict[str, int | ToldEvent] = OrderedDict()
+        self._numbers: OrderedDict[str, int | DeferredEvent] = OrderedDict()
         at = claim.scope
         self._open: list[tuple[str, str]] = []  # what is open around the task's own events, the outermost first
         for number, kind in (
@@ -169,7 +169,7 @@ class TaskEvents:
         again = isinstance(event, LLMCallCompletedEvent) and event.replayed  # an earlier attempt wrote its checkpoint
         trigger = kind if not ours and not again and triggers.intersection((kind, "*")) else ""
         if not trigger and kind.startswith(OF_AGENTS) and not _is_heard(event):
-            told = self._task.tell_event(kind, self._key, **about)
+            told = self._task.defer_event(kind, self._key, **about)
             with self._lock:
                 self._remember(event.event_id, told)
                 return self._last
@@ -198,7 +198,7 @@ class TaskEvents:
         if not self._cancel_scope.in_call and not self._closed:
             self._cancel_scope.check()
 
-    def _remember(self, event_id: str, number: int | ToldEvent) -> None:
+    def _remember(self, event_id: str, number: int | DeferredEvent) -> None:
         self._numbers[event_id] = number
         if len(self._numbers) > REMEMBERED:
             self._numbers.popitem(last=False)
@@ -206,7 +206,7 @@ class TaskEvents:
     def _id(self, event_id: str | None) -> str | None:
         """The id that an event has in the store."""
         told = self._numbers.get(event_id or "")
-        return event_id_of(self._run, told.sequence or 0) if isinstance(told, ToldEvent) else event_id
+        return event_id_of(self._run, told.sequence or 0) if isinstance(told, DeferredEvent) else event_id
 
     def _emit(self, source: Any, event: BaseEvent) -> None:
         with self._cancel_scope.write:

@@ -203,7 +203,7 @@ def _work(attempt: Attempt, plan: Plan, own: Plan, journal: Journal) -> Work:
         given={key: _task_output(key, stored) for key, stored in claim.context.items()},
         conversation=attempt.conversation,
         watch=attempt.watch,
-        goes_on=attempt.goes_on,
+        is_resumable=attempt.is_resumable,
         failed=claim.failed,
         part=own,
         opens=claim.scope.opens,

@@ -231,7 +231,7 @@ class JobExecutor:
 class JobAttempt(Attempt):
     """An attempt at the task of a job. Its events are among the run's."""
 
-    unattributed = goes_on = True
+    unattributed = is_resumable = True
 
     def __init__(self, jobs: JobExecutor, claim: Claim) -> None:
         fault_points.reached("claimed, not begun")

@@ -26,13 +26,13 @@ from runner.providers.records import (
     BranchRecord,
     CheckpointRecord,
     Committed,
+    DeferredEvent,
     Event,
     HeldClaim,
     InFlight,
     NewRun,
     Question,
     RunRecord,
-    ToldEvent,
 )
 
 
@@ -55,27 +55,27 @@ class ClaimedTask(Recorder, Protocol):
         about: str,
         *,
         more: Mapping[str, Any] | None = None,
-        parent: int | ToldEvent = 0,
-        started: int | ToldEvent = 0,
-        cause: int | ToldEvent = 0,
+        parent: int | DeferredEvent = 0,
+        started: int | DeferredEvent = 0,
+        cause: int | DeferredEvent = 0,
         ends: str = "",
         trigger: str = "",
     ) -> int:
-        """Append an event of the task's code to the run's events, after those of `tell_event`. Returns its sequence
+        """Append an event of the task's code to the run's events, after those of `defer_event`. Returns its sequence
         number.
         """
 
-    def tell_event(
+    def defer_event(
         self,
         kind: str,
         about: str,
         *,
         more: Mapping[str, Any] | None = None,
-        parent: int | ToldEvent = 0,
-        started: int | ToldEvent = 0,
-        cause: int | ToldEvent = 0,
+        parent: int | DeferredEvent = 0,
+        started: int | DeferredEvent = 0,
+        cause: int | DeferredEvent = 0,
         ends: str = "",
-    ) -> ToldEvent:
+    ) -> DeferredEvent:
         """Append an event whose sequence number is not needed yet.
 
         It is sent with the task's next write, or soon by itself; the task does not end without it. If the claim is

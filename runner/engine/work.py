@@ -38,7 +38,7 @@ class Work:
         uses: records what the task reads.
         line: the branch, for a dynamic plan.
         beside: returns what is stored together with outputs, by key.
-        goes_on: whether an interruption leaves the task unfinished.
+        is_resumable: whether an interruption leaves the task unfinished.
         failed: how many attempts failed before. Their model calls are replayed, so a limit on retries of the model
             counts for each attempt separately.
         part: the part of the plan that its branch runs itself; None for all of it.
@@ -60,7 +60,7 @@ class Work:
     uses: ReadTracker = field(default_factory=ReadTracker)
     line: Branch | None = None
     beside: Callable[[Sequence[str]], Mapping[str, Mapping[str, Any]]] = lambda _: {}
-    goes_on: bool = False
+    is_resumable: bool = False
     failed: int = 0
     part: Plan | None = None
     opens: bool = False

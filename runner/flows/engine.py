@@ -58,7 +58,7 @@ from runner.journal.cancellation.timing import timed
 from runner.journal.current_journal import nest
 from runner.journal.journal import Journal
 from runner.snapshots import Progress, RuntimeState, running
-from runner.streaming import outermost
+from runner.streaming import nested_kickoffs
 
 T = TypeVar("T")
 
@@ -136,7 +136,7 @@ async def _kicked_off(flow: Flow[Any], given: Any) -> AsyncIterator[RuntimeState
             raise Conflict(f"this {flow.flow_name} is already running: create another instance to run at the same time")
         flow._running = True
     try:
-        with outermost.inside(), running(flow, given) as state:
+        with nested_kickoffs.inside(), running(flow, given) as state:
             yield state
     finally:
         flow._running = False

@@ -31,7 +31,7 @@ from runner.flows.feedback import AnswerRefused, HumanFeedbackPending, HumanFeed
 from runner.flows.input_provider import InputResponse, flow_config, requested
 from runner.flows.machine import Call
 from runner.flows.values import Lost, decode, encode_gently
-from runner.journal.answers import Answer
+from runner.journal.human_answers import Answer
 from runner.journal.journal import Journal
 from runner.llm.llm import model_name
 from runner.snapshots.resolve import inside

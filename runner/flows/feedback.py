@@ -11,7 +11,7 @@ from pydantic_core import to_jsonable_python
 
 from runner.core.errors import BadInput
 from runner.flows.structured import model_of
-from runner.journal.answers import Answer
+from runner.journal.human_answers import Answer
 
 logger = logging.getLogger("runner.flows")
 

@@ -31,12 +31,12 @@ from runner.flows.input_provider import InputResponse, flow_config
 from runner.flows.machine import MAX_METHOD_CALLS
 from runner.flows.memory_methods import MemoryMethods
 from runner.flows.persistence.decorators import persistence_of
+from runner.flows.run_coroutine import wait_for
 from runner.flows.schema import INITIAL_STATE_CLASS_MARKER as _INITIAL_STATE_CLASS_MARKER
 from runner.flows.state import FlowState
-from runner.flows.waiting import wait_for
 from runner.providers.config import CheckpointConfig
 from runner.snapshots import apply_checkpoint, restore
-from runner.streaming import outermost
+from runner.streaming import nested_kickoffs
 
 if typing.TYPE_CHECKING:
     from runner.streaming import AsyncStreamSession, StreamSession
@@ -171,7 +171,7 @@ class Flow(FlowLog, MemoryMethods, Generic[S]):
         returns what `stream_events` returns. Raises what the first failing method raised, once the others have ended.
         """
         stop_if_read(self, inputs)
-        if self.stream and not outermost.is_begun():
+        if self.stream and not nested_kickoffs.is_begun():
             return self.stream_events(
                 inputs=inputs,
                 input_files=input_files,
@@ -192,7 +192,7 @@ class Flow(FlowLog, MemoryMethods, Generic[S]):
     ) -> Any:
         """`kickoff` on this event loop; methods that are not coroutine functions run in threads."""
         stop_if_read(self, inputs)
-        if self.stream and not outermost.is_begun():
+        if self.stream and not nested_kickoffs.is_begun():
             return self.astream(
                 inputs=inputs,
                 input_files=input_files,

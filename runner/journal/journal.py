@@ -11,8 +11,8 @@ from runner.core.clock import SYSTEM, Clock
 from runner.core.errors import InputRequired
 from runner.core.ledger import STEP, AccountKey, Kind, caller
 from runner.journal import steps
-from runner.journal.answers import Answer
 from runner.journal.cancellation.cancel_scope import CancelScope
+from runner.journal.human_answers import Answer
 from runner.journal.model_calls import ModelCalls
 from runner.journal.recorder import Recorder, StepObserver
 from runner.journal.steps import NO_FILES, Doing, Frame, JournalProgress, current_step

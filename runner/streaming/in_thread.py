@@ -14,7 +14,7 @@ from runner.events.sinks import receiving
 from runner.journal.cancellation.async_raise import InterruptibleSection
 from runner.journal.cancellation.cancel_scope import Wakeup
 from runner.journal.current_journal import current_journal
-from runner.streaming.outermost import begun
+from runner.streaming.nested_kickoffs import begun
 
 Item = TypeVar("Item")
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from runner.events.base import BaseEvent
 from runner.events.sinks import receiving
-from runner.streaming.outermost import begun
+from runner.streaming.nested_kickoffs import begun
 
 Item = TypeVar("Item")
 T = TypeVar("T")

@@ -59,11 +59,11 @@ class StoreConformance(ClaimConformance, EndingConformance, ContinuingConformanc
     def test_what_is_told_goes_with_the_next_write_in_order(self, driver: StoreDriver) -> None:
         driver.submit(plan_of("a"))
         task = driver.task(driver.take("a")["a"])
-        agent = task.tell_event("agent_execution_started", "a", ends="agent_execution_error")
-        call = task.tell_event("llm_call_started", "a", more={"model": "m"}, parent=agent, ends="llm_call_failed")
+        agent = task.defer_event("agent_execution_started", "a", ends="agent_execution_error")
+        call = task.defer_event("llm_call_started", "a", more={"model": "m"}, parent=agent, ends="llm_call_failed")
         own = task.append_event("own", "a", parent=call)
         assert (agent.sequence, call.sequence, own) == (3, 4, 5)
-        task.tell_event("llm_call_completed", "a", parent=agent, started=call, cause=agent)
+        task.defer_event("llm_call_completed", "a", parent=agent, started=call, cause=agent)
         task.commit('{"raw": "x"}', (), used=ReadSet(), replayed=NONE)
         assert driver.event_log("r-1")[2:7] == [
             ("agent_execution_started", "a", 2, 0),
@@ -78,7 +78,7 @@ class StoreConformance(ClaimConformance, EndingConformance, ContinuingConformanc
     def test_no_task_ends_without_what_was_told(self, driver: StoreDriver, end: str) -> None:
         driver.submit(plan_of("a"))
         task = driver.task(driver.take("a")["a"])
-        task.tell_event("tool_usage_started", "a")
+        task.defer_event("tool_usage_started", "a")
         if end == "fail":
             task.fail("it raised", replayed=NONE)
         else:

@@ -2,7 +2,7 @@
 --
 -- KEYS home run branch task journal
 -- ARGV name:text key:text step:text text:text
--- USES now queued emit send intact goes_on take_along
+-- USES now queued emit send intact is_active take_along
 --
 -- step: that of the question which the person read. text: the answer as JSON.
 -- Returns "answered", or why not: "gone", "not asked", "changed" (another question by now) or the branch's status, if it is

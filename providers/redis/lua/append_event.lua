@@ -2,7 +2,7 @@
 --
 -- KEYS run branch task
 -- ARGV name:text key:text token:int kind:text about:text more:flat parent:event started:event cause:event ends:text trigger:text steps:texts? stamp:text nonce:text before:told_events?
--- USES now queued emit goes_on journals checkpoint intact
+-- USES now queued emit is_active journals checkpoint intact
 --
 -- about: the task to say. more: JSON list of further fields and their values. ends: "" or, if it opens a scope, the type
 -- that ends that when the task is interrupted. trigger: "" or the checkpoint trigger that it is; steps: JSON list of those
@@ -45,7 +45,7 @@ if open and #open > 0 then
 elseif open then
   redis.call("HDEL", task, "open")
 end
-local at = trigger ~= "" and goes_on(run, name) and checkpoint(run, name, branch, trigger, key, stamp, now())
+local at = trigger ~= "" and is_active(run, name) and checkpoint(run, name, branch, trigger, key, stamp, now())
 if at and steps then
   number_steps(branch, key, steps, at, redis.call("HGET", run, "keep"))
   redis.call("HSET", task, "numbered", 1)

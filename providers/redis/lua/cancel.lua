@@ -2,7 +2,7 @@
 --
 -- KEYS home run
 -- ARGV branch:text reason:text
--- USES now queued emit send goes_on close account release recall journals lifetime finish intact
+-- USES now queued emit send is_active close account release recall journals lifetime finish intact
 --
 -- branch: "" for every branch that runs or waits, else that one alone.
 -- Returns "running" or "waiting" if this stopped something; else the status of the run, or of that branch: "gone" if it

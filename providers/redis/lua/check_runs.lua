@@ -3,7 +3,7 @@
 --
 -- KEYS home runs active queued due workers
 -- ARGV first:int many:int stamp:text
--- USES now queued emit send goes_on close account release journals checkpoint lifetime finish failed intact lost try
+-- USES now queued emit send is_active close account release journals checkpoint lifetime finish failed intact lost try
 --
 -- first: how many of the active runs to pass over. many: how many to look at; more where all would take over ten minutes.
 -- A run that is gone is forgotten. A branch fails that is gone itself, or has a task whose record is, or none in flight at all.
@@ -57,9 +57,9 @@ local function look_at_task(id, run, name, task)
   if not t[1] then
     lose_task(id, run, name, task)
     return false
-  elseif t[1] == "queued" and goes_on(run, name) then
+  elseif t[1] == "queued" and is_active(run, name) then
     redis.call("ZADD", queued, "NX", at, queued_ref(id, name, task))
-  elseif t[1] == "delayed" and goes_on(run, name) then
+  elseif t[1] == "delayed" and is_active(run, name) then
     redis.call("ZADD", due, "NX", at, ref)
   elseif t[1] == "running" then
     local worker = t[2] or ""
@@ -77,7 +77,7 @@ local function look_at_branch(id, run, name)
   for _, task in ipairs(tasks) do
     if not look_at_task(id, run, name, task) then return end
   end
-  if #tasks > 0 or not goes_on(run, name) then return end
+  if #tasks > 0 or not is_active(run, name) then return end
   local why = "nothing of branch '" .. name .. "' is in flight: what says which of its tasks come next is " .. GONE
   intact_ends(home, run, math.huge)
   branch_lost(home, run, name, why, stamp, at)

@@ -2,7 +2,7 @@
 --
 -- KEYS home run task
 -- ARGV name:text key:text attempt:int worker:text process:text nonce:text stamp:text unfit:text environments:text
--- USES now queued emit journals checkpoint intact send goes_on take_along lost take
+-- USES now queued emit journals checkpoint intact send is_active take_along lost take
 --
 -- name: the branch. key: the task. nonce: one per delivery, so that a claim whose answer was lost can be asked again:
 -- it still holds then, even if the branch ended meanwhile, and its holder must learn of it.

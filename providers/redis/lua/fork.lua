@@ -3,7 +3,7 @@
 --
 -- KEYS home run branch bundle
 -- ARGV name:text fields:fields parent:text expected_plan:text edits:pairs_of_texts ready:tasks kept:texts upto:int? tasks_left:int stamp:text
--- USES now queued emit send unlock journals checkpoint lifetime begin finish intact goes_on take_along carry
+-- USES now queued emit send unlock journals checkpoint lifetime begin finish intact is_active take_along carry
 --
 -- fields: JSON object of the branch's own fields: where it left parent, what it is to do, what was edited, in order, and
 -- inputs that differ. edits: JSON list of {task, its output as JSON without the opening brace}, in the same order.

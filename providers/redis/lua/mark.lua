@@ -2,10 +2,10 @@
 --
 -- KEYS run branch
 -- ARGV name:text key:text trigger:text stamp:text
--- USES now queued goes_on journals checkpoint intact
+-- USES now queued is_active journals checkpoint intact
 --
 -- Returns 1, or 0 where the branch does not run.
-if not goes_on(run, name) then return 0 end
+if not is_active(run, name) then return 0 end
 intact_branch(branch)
 checkpoint(run, name, branch, trigger, key, stamp, now())
 return 1

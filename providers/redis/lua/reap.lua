@@ -3,7 +3,7 @@
 --
 -- KEYS home workers worker claims
 -- ARGV id:text process:text about:text lapsed:int reason:text out:said dead:text max_attempts:int max_handovers:int stamp:text some:texts at_once:int
--- USES now queued emit send goes_on close account release journals checkpoint lifetime finish failed intact hand_over try
+-- USES now queued emit send is_active close account release journals checkpoint lifetime finish failed intact hand_over try
 --
 -- process: "" for the whole worker. about: "" or what the worker said of itself when it was judged gone; if it has
 -- registered again since, nothing is done. lapsed: "1" to do it only if the lease has lapsed. out: JSON, by
@@ -72,7 +72,7 @@ for _, ref in ipairs(refs) do
         local why = "its worker died " .. crashes .. " times in a row without making progress (last: " .. reason .. ")"
         task_failed(run, name, key, record, why, id, at)
         checkpoint(run, name, branch, "task_failed", key, stamp, at)
-        if goes_on(run, name) then branch_failed(home, run, name, key, why, stamp, at) end
+        if is_active(run, name) then branch_failed(home, run, name, key, why, stamp, at) end
       else
         requeue(home, run, name, key, attempt, at)
       end

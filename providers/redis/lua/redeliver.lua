@@ -4,7 +4,7 @@
 --
 -- KEYS home queued
 -- ARGV older_ms:int limit:int depths:depths
--- USES now queued emit send goes_on intact try
+-- USES now queued emit send is_active intact try
 --
 -- depths: how many messages wait in the queues of another broker, which this script cannot see: jobs of a queue that
 -- is missing there are left as they are.
@@ -32,7 +32,7 @@ for _, ref in ipairs(refs) do
   local run = run_key(home, run_id)
   local r = asked("HMGET", run, "queue", "direct", "envelope")
   local t = asked("HMGET", task_key(branch_key(run, name), key), "state", "attempt", "pool")
-  local _, going = pcall(goes_on, run, name)
+  local _, going = pcall(is_active, run, name)
   if t[1] ~= "queued" or not going then
     redis.call("ZREM", queued, ref)
   elseif not try(intact_run, home, run, name) then

@@ -3,7 +3,7 @@
 --
 -- KEYS home run task
 -- ARGV name:text key:text token:int worker:text replayed:entries? max_handovers:int stamp:text
--- USES now queued emit refuse send goes_on close account release journals checkpoint lifetime finish failed intact hand_over
+-- USES now queued emit refuse send is_active close account release journals checkpoint lifetime finish failed intact hand_over
 --
 -- Returns {"released", next attempt} or {"refused"}.
 if redis.call("HGET", task, "token") ~= token then return refuse(run, name, key, token, "release") end

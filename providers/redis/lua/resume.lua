@@ -3,7 +3,7 @@
 --
 -- KEYS home run branch bundle
 -- ARGV name:text fields:fields plan:text parent:text parent_seq:int start:text expected_status:text expected_seq:int expected_plan:text expected_branches:int? rerun_masks:map ready:tasks waits:waits tasks_left:int stamp:text
--- USES now queued emit send goes_on close account release recall journals checkpoint wait lifetime begin intact take_along carry lost
+-- USES now queued emit send is_active close account release recall journals checkpoint wait lifetime begin intact take_along carry lost
 --
 -- name: the branch. parent: "" to continue as it is, else the branch that the new one leaves at parent_seq.
 -- fields: JSON object of fields of the run to set. plan: "" or the new one. ready: JSON list of {task, context, timeout, pool}.

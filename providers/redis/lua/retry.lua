@@ -2,7 +2,7 @@
 --
 -- KEYS home run task
 -- ARGV name:text key:text token:int worker:text replayed:entries? delay_ms:int reason:text trace:text
--- USES now queued emit refuse send goes_on close account release intact
+-- USES now queued emit refuse send is_active close account release intact
 --
 -- trace: where it was raised; of several attempts the last one's is kept.
 -- Returns {"delayed", next attempt} or {"refused"}.
@@ -18,7 +18,7 @@ redis.call("HINCRBY", task, "failed", 1)
 redis.call("HSET", task, "trace", trace)
 emit(run, "task_retried", "branch", name, "task", key, "attempt", attempt, "delay_ms", delay_ms, "reason", reason,
      "parent", redis.call("HGET", task, "started") or 0)
-if goes_on(run, name) then
+if is_active(run, name) then
   redis.call("HSET", task, "state", "delayed")
   redis.call("ZADD", due_key(home), at + delay_ms, redis.call("HGET", run, "id") .. "|" .. name .. "|" .. key)
 else

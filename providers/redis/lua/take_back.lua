@@ -3,7 +3,7 @@
 --
 -- KEYS home run task claims
 -- ARGV name:text key:text token:int ref:text worker:text reason:text max_handovers:int stamp:text
--- USES now queued emit send goes_on close account release journals checkpoint lifetime finish failed intact hand_over
+-- USES now queued emit send is_active close account release journals checkpoint lifetime finish failed intact hand_over
 --
 -- Returns 1 if the task was taken back, 0 where the claim does not hold any more, or its run is gone.
 local listed = string.match(redis.call("HGET", claims, ref) or "", "^(%d+)|") == token

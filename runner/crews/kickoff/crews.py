@@ -39,9 +39,9 @@ from runner.snapshots.resolve import inside, kicked_off
 from runner.snapshots.resuming import close_interrupted, is_open
 from runner.snapshots.runtime import RuntimeState
 from runner.snapshots.scope import running
-from runner.streaming import outermost
+from runner.streaming import nested_kickoffs
 
-_GOES_ON = frozenset({"task_started", "agent_execution_started"})
+_STAY_OPEN = frozenset({"task_started", "agent_execution_started"})
 
 
 def kickoff(
@@ -56,7 +56,7 @@ def kickoff(
     """
     crew.adopt()
     given = jsonable(inputs or {})
-    with outermost.inside(), running(crew, given) as state, kicked_off(crew):
+    with nested_kickoffs.inside(), running(crew, given) as state, kicked_off(crew):
         return prepare_kickoff(crew, inputs, input_files, state, progress).complete()
 
 
@@ -174,7 +174,7 @@ class CrewRun(CrewTasks):
         with inside(task), self.chunks.of(job.task):
             with self.lock:
                 if resume_task_scope(str(task.id)):
-                    close_interrupted(task, str(task.id), but=_GOES_ON)
+                    close_interrupted(task, str(task.id), but=_STAY_OPEN)
                 else:
                     event_bus.emit(task, TaskStartedEvent(task=task, task_name=job.task, context=None))
             return self.perform(job)

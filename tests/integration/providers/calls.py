@@ -178,8 +178,8 @@ def history(driver: Driver, clock: Any, states: str) -> None:
     started = a.append_event(
         "agent_execution_started", "a", ends="agent_execution_error", trigger="agent_execution_started"
     )
-    call = a.tell_event("llm_call_started", "a", more={"model": "m"}, parent=started, ends="llm_call_failed")
-    a.tell_event("llm_call_completed", "a", started=call, cause=started)
+    call = a.defer_event("llm_call_started", "a", more={"model": "m"}, parent=started, ends="llm_call_failed")
+    a.defer_event("llm_call_completed", "a", started=call, cause=started)
     a.append_event("tool_usage_started", "a", more={"tool": "x"}, ends="tool_usage_error")
     a.append_event("agent_execution_completed", "a", started=started)
     a.begin_step(gpt)

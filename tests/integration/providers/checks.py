@@ -103,7 +103,7 @@ def _branch_agrees(seen: ObservedBranch, run: Run, name: str, expected: Branch) 
             *(one.seq, one.created_at),
             *(one.parent, one.trigger, one.task),
         )
-    if run.goes_on(name) and not run.plan.grows:
+    if run.is_active(name) and not run.plan.grows:
         assert seen.waits == waits(part(run.plan, run.rerun(name)), visible(run.lines(name)).keys())
 
 
@@ -203,12 +203,12 @@ class Laws:
         kept = name == "journal_key" and parts["task"] in run.branches[parts["branch"]].kept
         return kept or name in ("steps_key", "journals_key")
 
-    def _branch(self, run: ObservedRun, name: str, branch: ObservedBranch, goes_on: bool) -> None:
+    def _branch(self, run: ObservedRun, name: str, branch: ObservedBranch, is_active: bool) -> None:
         assert run.plan is not None
         done = run.committed(name).keys()
         left = run.rerun(name) - done
         ready = {key for key in left if left.isdisjoint(run.plan.earlier(key))}
-        if goes_on:
+        if is_active:
             assert branch.open == ready
             assert branch.waits == waits(part(run.plan, run.rerun(name)), done)
             assert int(branch.fields["left"]) == len(run.plan.tasks) - len(done)

@@ -36,7 +36,7 @@ def lua(shared_server: RedisServer) -> Iterator[Lua]:
     with Redis.from_url(shared_server.url, decode_responses=True) as redis:
 
         def evaluate(expression: str, **texts: str) -> Any:
-            uses = "now queued emit send goes_on close account release"
+            uses = "now queued emit send is_active close account release"
             slots = " ".join(f"{name}:text" for name in texts)
             text = f"-- An example.\n--\n-- ARGV {slots}\n-- USES {uses}\nreturn cjson.encode({{{expression}}})"
             return json.loads(scripts.LuaScript("example", text)(redis, **texts))

@@ -8,7 +8,7 @@ import pytest
 
 from runner.core.states import RunStatus
 from runner.engine.decisions import Ask, Commit, Grown, Retry
-from runner.journal.answers import Answer
+from runner.journal.human_answers import Answer
 from runner.testing.in_process import InProcess
 
 LOOP = """

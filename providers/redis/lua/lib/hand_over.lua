@@ -15,5 +15,5 @@ local function hand_over(home, run, name, task, attempt, worker, reason, most, s
   local why = "it was handed back " .. handed .. " times in a row without making progress (last: " .. reason .. ")"
   task_failed(run, name, task, record, why, worker, at)
   checkpoint(run, name, branch, "task_failed", task, stamp, at)
-  if goes_on(run, name) then branch_failed(home, run, name, task, why, stamp, at) end
+  if is_active(run, name) then branch_failed(home, run, name, task, why, stamp, at) end
 end

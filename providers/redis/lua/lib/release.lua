@@ -1,6 +1,6 @@
 -- Take a claim back and make the task runnable elsewhere: the next attempt has a new number, the journal stays.
 -- A step that was begun and not recorded is in doubt: it may have been done, and will be done again.
--- goes_on: whether another worker continues where this one was stopped. out: nil, or the calls of models, and where a tool of 0 is
+-- handed_over: whether another worker continues where this one was stopped. out: nil, or the calls of models, and where a tool of 0 is
 -- among them also the tools, that had left its process: one that was noted and never left is in no doubt. The fifth number of each
 -- says of how many the note may be missing. And steps of which the note may be missing.
 -- unused: whether no step was begun on the note that is reserved for the next, but for those that out has. Of what leaves, out
@@ -36,9 +36,9 @@ local function doubtful(begun, out)
   end
   return found, known
 end
-local function give_up(home, run, name, task, worker, goes_on, out, unused)
+local function give_up(home, run, name, task, worker, handed_over, out, unused)
   local record = task_key(branch_key(run, name), task)
-  close_open(run, name, record, goes_on)
+  close_open(run, name, record, handed_over)
   local held = redis.call("HMGET", record, "token", "begun", "reserved")
   local but = unused and (not out or held[3] == "1") and held[3]
   local found, known = doubtful(noted(held[2], but), out)
@@ -53,7 +53,7 @@ local function give_up(home, run, name, task, worker, goes_on, out, unused)
 end
 local function requeue(home, run, name, task, attempt, at)
   local record = task_key(branch_key(run, name), task)
-  if goes_on(run, name) then
+  if is_active(run, name) then
     redis.call("HSET", record, "state", "queued")
     send(home, run, name, task, attempt, at)
   else

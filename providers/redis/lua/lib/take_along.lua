@@ -7,7 +7,7 @@ local function take_along(home, run, at, branch_but, but)
   local queue = "runner:p" .. PROTOCOL .. ":" .. string.gsub(r[2], "^runner:p%d+:", "")
   local waiting = {}
   for _, name in ipairs(redis.call("SMEMBERS", branches_key(run))) do
-    for _, task in ipairs(goes_on(run, name) and redis.call("SMEMBERS", open_key(branch_key(run, name))) or {}) do
+    for _, task in ipairs(is_active(run, name) and redis.call("SMEMBERS", open_key(branch_key(run, name))) or {}) do
       local record = task_key(branch_key(run, name), task)
       if redis.call("HGET", record, "state") == "queued" and not (name == branch_but and task == but) then
         waiting[#waiting + 1] = {name, task, record}

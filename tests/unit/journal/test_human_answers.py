@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from runner.journal.answers import Answer
+from runner.journal.human_answers import Answer
 
 
 @pytest.mark.parametrize(

@@ -42,8 +42,8 @@ def log(driver: Driver) -> list[tuple[str, int, int]]:
 
 
 def tell_two(task: Any) -> None:
-    agent = task.tell_event("agent_execution_started", "a", ends="agent_execution_error")
-    task.tell_event("llm_call_started", "a", more={"model": "m"}, parent=agent, ends="llm_call_failed")
+    agent = task.defer_event("agent_execution_started", "a", ends="agent_execution_error")
+    task.defer_event("llm_call_started", "a", more={"model": "m"}, parent=agent, ends="llm_call_failed")
 
 
 TWO = [("agent_execution_started", 2, 0), ("llm_call_started", 3, 0)]
@@ -90,19 +90,19 @@ def test_they_cost_no_round_trip(driver: Driver, task: Any, monkeypatch: pytest.
     monkeypatch.setattr(driver.line, "ask", lambda *command: asked.append(command) or real(*command))
     tell_two(task)
     task.record_step("s#1", "1", replayed=0)
-    task.tell_event("llm_call_completed", "a")
+    task.defer_event("llm_call_completed", "a")
     task.commit(dump("x", None), [], replayed=0)
     assert len(asked) == 2
 
 
 def test_relatives_of_other_writes_are_known(driver: Driver, task: Any) -> None:
-    agent = task.tell_event("agent_execution_started", "a", ends="agent_execution_error")
-    call = task.tell_event("llm_call_started", "a", parent=agent, ends="llm_call_failed")
+    agent = task.defer_event("agent_execution_started", "a", ends="agent_execution_error")
+    call = task.defer_event("llm_call_started", "a", parent=agent, ends="llm_call_failed")
     task.record_step("s#1", "1", replayed=0)
-    task.tell_event("llm_call_completed", "a", parent=agent, started=call)
+    task.defer_event("llm_call_completed", "a", parent=agent, started=call)
     own = task.append_event("own", "a", parent=agent, cause=call)
     assert (agent.sequence, call.sequence, own) == (3, 4, 6)
-    task.tell_event("agent_execution_completed", "a", started=agent)
+    task.defer_event("agent_execution_completed", "a", started=agent)
     task.commit(dump("x", None), [], replayed=0)
     assert log(driver)[:5] == [
         *TWO, ("llm_call_completed", 3, 4), ("own", 3, 0), ("agent_execution_completed", 2, 3),
@@ -137,7 +137,7 @@ def test_what_is_lost_is_sent_again_and_is_there_once(driver: Driver, task: Any,
     without(driver.line, lost)
     do(task, write)
     if write in WRITES:
-        task.tell_event("llm_call_completed", "a")
+        task.defer_event("llm_call_completed", "a")
         task.commit(dump("x", None), [], replayed=0)
     kinds = [kind for kind, *_ in log(driver)]
     assert kinds.count("agent_execution_started") == kinds.count("llm_call_started") == 1
@@ -190,7 +190,7 @@ def test_they_come_by_themselves_where_nothing_is_written(
     send()
     driver.line.settle()
     assert log(driver) == TWO
-    task.tell_event("llm_call_completed", "a")
+    task.defer_event("llm_call_completed", "a")
     assert len(nothing_by_itself) == 2
 
 
@@ -213,7 +213,7 @@ def test_who_is_interrupted_while_it_appends_loses_nothing_that_was_told(
     driver: Driver, task: Any, when: str, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where others were to be appended next: a place among those of the one batch is none in another."""
-    agent = task.tell_event("agent_execution_started", "a", ends="agent_execution_error")
+    agent = task.defer_event("agent_execution_started", "a", ends="agent_execution_error")
     real = driver.line.execute_command
 
     def interrupted(*command: Any) -> None:
@@ -225,7 +225,7 @@ def test_who_is_interrupted_while_it_appends_loses_nothing_that_was_told(
     monkeypatch.setattr(driver.line, "execute_command", interrupted)
     with pytest.raises(Interrupted):
         task.append_event("own", "a", parent=agent)
-    task.tell_event("llm_call_started", "a", parent=agent, ends="llm_call_failed")
+    task.defer_event("llm_call_started", "a", parent=agent, ends="llm_call_failed")
     do(task, end)
     assert log(driver)[:3] == [("agent_execution_started", 2, 0), ("own", 3, 0), ("llm_call_started", 3, 0)]
 
@@ -234,10 +234,10 @@ def test_who_is_interrupted_while_it_appends_loses_nothing_that_was_told(
 def test_no_write_fails_because_of_what_was_told_and_is_refused(
     driver: Driver, task: Any, write: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    agent = task.tell_event("agent_execution_started", "a")
+    agent = task.defer_event("agent_execution_started", "a")
     task._unsent[0] = (*task._unsent[0][:3], "x", *task._unsent[0][4:])  # no list of fields
     task.record_step("s#0", "1", replayed=0)
-    task.tell_event("llm_call_started", "a", parent=agent)
+    task.defer_event("llm_call_started", "a", parent=agent)
     do(task, write)
     if write in WRITES:
         task.commit(dump("x", None), [], replayed=0)
@@ -247,7 +247,7 @@ def test_no_write_fails_because_of_what_was_told_and_is_refused(
 
 
 def test_one_that_is_appended_and_refused_takes_its_place_with_it(driver: Driver, task: Any) -> None:
-    agent = task.tell_event("agent_execution_started", "a")
+    agent = task.defer_event("agent_execution_started", "a")
     with pytest.raises(ResponseError):
         task.append_event("own", "a", parent="x")
     task.append_event("own", "a", parent=agent)
@@ -255,16 +255,16 @@ def test_one_that_is_appended_and_refused_takes_its_place_with_it(driver: Driver
 
 
 def test_half_a_surrogate_pair_is_told_as_a_question_mark(driver: Driver, task: Any) -> None:
-    task.tell_event("llm_call_started", "a", more={"model": "m\ud83d"})
+    task.defer_event("llm_call_started", "a", more={"model": "m\ud83d"})
     task.append_event("own", "a", more={"model": "\ud83d"})
     assert [one.fields["model"] for one in list(driver.runs.events("r-1"))[2:]] == ["m?", "?"]
 
 
 @pytest.mark.parametrize("write", ["append_event", "commit"])
 def test_thousands_are_appended_a_hundred_at_a_time(driver: Driver, redis: Any, task: Any, write: str) -> None:
-    first = task.tell_event("agent_execution_started", "a")
+    first = task.defer_event("agent_execution_started", "a")
     for _ in range(250):
-        task.tell_event("llm_call_completed", "a", parent=first)
+        task.defer_event("llm_call_completed", "a", parent=first)
     do(task, write)
     if write != "commit":
         task.commit(dump("x", None), [], replayed=0)
