@@ -175,10 +175,6 @@ def _work(attempt: Attempt, plan: Plan, own: Plan, journal: Journal) -> Work:
     claim = attempt.claim
     job = claim.job
 
-    for key in plan.by_key[job.task].context or ():
-        if key not in claim.context:
-            raise OutputGone([key])
-
     def fetch(keys: Sequence[str]) -> Mapping[str, TaskOutput]:
         found = attempt.outputs(keys)
         if gone := [key for key in keys if key not in found]:
