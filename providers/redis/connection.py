@@ -74,8 +74,7 @@ class NoticingPipeline(_Noticing, Pipeline):
         try:
             answers = super().execute(raise_on_error)
         except NotNow as error:
-            if error.overwritten:
-                self.mend()
+            error.mended = error.overwritten and self.mend()
             raise
         if not raise_on_error and any(found.overwritten for found in map(not_now, answers) if found):
             self.mend()
@@ -131,6 +130,10 @@ class PatientClient(NoticingClient):
     """A client whose every command waits and is repeated while the store is away or refuses for now."""
 
     pipelines = PatientPipeline
+
+    def mend(self) -> bool:
+        """The same; where another process is at that, wait until it is done."""
+        return self.mends and _overwritten().remove(Redis(connection_pool=self.connection_pool), self.home, waits=True)
 
     def execute_command(self, *command: Any, **options: Any) -> Any:
         """Send a command and return its answer."""

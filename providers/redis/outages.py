@@ -7,6 +7,7 @@ watches and may not wait asks through one that does not (`connection.connect`); 
 
 import contextlib
 import logging
+import math
 import os
 import threading
 import time
@@ -91,6 +92,9 @@ _STRIPPED = {
 
 class NotNow(ResponseError):
     """The server answered that it will not for now. Nothing was done; the same call may succeed later."""
+
+    mended = False
+    """Whether keys that hold another type were removed because of it."""
 
     def __init__(self, code: str, text: str) -> None:
         self.said = f"{code} {text}"  # redis-py writes into a pipeline's errors which command it was
@@ -225,7 +229,7 @@ def retry_while_unavailable(
     are the errors after which it is repeated. ``after``: what it has raised already, when it was first called.
     """
     end = None if limit is None else time.monotonic() + limit
-    mended: float | None = None
+    mended: float | None = None  # until when what it refuses because of an overwritten key is asked again
     backoff: Backoff | None = None
     who: object = None
     reached = False
@@ -241,10 +245,12 @@ def retry_while_unavailable(
             except passing as error:
                 backoff = backoff or Backoff(first, most)
                 pause = backoff.pause()
-                if mended is None and isinstance(error, NotNow) and error.overwritten:
-                    mended = time.monotonic() + MENDED
-                    end = mended if end is None else min(end, mended)
-                if isinstance(error, AuthenticationError) or (end is not None and time.monotonic() + pause > end):
+                again = time.monotonic() + pause
+                if not (isinstance(error, NotNow) and error.overwritten):
+                    mended = None
+                elif mended is None or error.mended:
+                    mended = again + MENDED
+                if isinstance(error, AuthenticationError) or again > min(end or math.inf, mended or math.inf):
                     raise
                 who = who or object()
                 outage.begins(who, error)

@@ -15,25 +15,32 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
+from runner.core import waiting
+from runner.core.backoff import jittered
 from runner.providers.redis import keys, scripts
 
 log = logging.getLogger(__name__)
 
 AT_ONCE = 1000  #: keys that are looked at in one round trip
 PAUSE_MS = 1000  #: between two looks that find nothing, and how long a process that dies keeps others from looking
+LOOKING, LOOKED = "1", ""  #: what is stored while a process looks, and after it has found nothing
+WAIT = 0.1  #: seconds until it is asked again whether another one still does
 _QUEUE = re.compile(r"runner:[pt]\d+:(\{p[\d.]+\})?")
 _INDEXES = ("runs_key", "active_key", "expiring_key")
 """Those that list runs, and that nothing else makes again."""
 
 
-def remove(client: Any, home: str) -> bool:
-    """Remove them. Returns whether there were any: not where another process looks, or the server refuses that, too."""
+def remove(client: Any, home: str, *, waits: bool = False) -> bool:
+    """Remove them. Returns whether there were any: not where the server refuses that, too, or another process looks.
+
+    ``waits``: in a large store that takes long; it is waited for, and what was asked is to be asked again then.
+    """
     mending = keys.key("mending_key", home=home)
     try:
-        if not client.set(mending, "1", nx=True, px=PAUSE_MS):
+        if not client.set(mending, LOOKING, nx=True, px=PAUSE_MS):
             if client.pttl(mending) == -1:  # it is none of ours
                 client.delete(mending)
-            return False
+            return waits and _others_looked(client, mending)
         runs, removed = list[str](), set[str]()
         for some in _parts(client.scan_iter(match="runner:*", count=AT_ONCE)):
             client.pexpire(mending, PAUSE_MS)
@@ -41,13 +48,25 @@ def remove(client: Any, home: str) -> bool:
         if removed & {keys.key(index, home=home) for index in _INDEXES}:
             indexes = {index.removesuffix("_key"): keys.key(index, home=home) for index in _INDEXES}
             for some in _parts(runs):
+                client.pexpire(mending, PAUSE_MS)
                 scripts.load("relist")(client, home=home, ids=json.dumps(some), **indexes)
         if removed:
             client.delete(mending)
+        else:
+            client.set(mending, LOOKED, xx=True, px=PAUSE_MS)
         return bool(removed)
     except (RedisError, OSError) as error:
         log.warning("keys that hold another type could not be looked for: %s", error)
         return False
+
+
+def _others_looked(client: Any, mending: str) -> bool:
+    """Wait until another process has looked. Returns whether one was at that."""
+    found = False
+    while client.strlen(mending):
+        found = True
+        waiting.sleep(jittered(WAIT))
+    return found
 
 
 def _remove(client: Any, home: str, names: list[str], runs: list[str]) -> set[str]:

@@ -136,7 +136,7 @@ class PipelinedConnection:
             if refusal.moved:
                 self.close()
             elif refusal.overwritten:
-                self._mend()
+                refusal.mended = self._mend()
             raise
         except ResponseError:
             raise

@@ -11,6 +11,7 @@ results of the other half.
 import asyncio
 import contextlib
 import contextvars
+import logging
 import queue
 import threading
 from collections import deque
@@ -27,6 +28,8 @@ from runner.journal.cancellation.async_raise import InterruptibleSection
 from runner.journal.journal import RAISED, Journal
 from runner.journal.recorder import DoneStep, StepObserver
 from runner.journal.steps import Frame, current_step
+
+log = logging.getLogger(__name__)
 
 OnError = Literal["first", "all", "collect"]
 
@@ -366,11 +369,22 @@ class _Threads:
         if not self._begun or self._is_called:
             return
         self._is_called = True
-        if self._idle or self._started >= self._most:
+        if self._idle or self._started >= self._most or not self._start():
             self._called.put(True)
-        else:
-            self._started += 1
+
+    def _start(self) -> bool:
+        """Start one more thread. Returns whether the machine has one, for which at least the first is needed."""
+        self._started += 1
+        try:
             threading.Thread(target=self._work, name=f"runner-map-{self._started}", daemon=True).start()
+        except RuntimeError as error:
+            self._started -= 1
+            if not self._started:
+                raise
+            self._most = self._started
+            log.warning("%d steps of this map are made at once, not more: %s", self._most, error)
+            return False
+        return True
 
     def _work(self) -> None:
         section = InterruptibleSection()

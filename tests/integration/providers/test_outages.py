@@ -59,7 +59,7 @@ class Between:
 
     def __init__(self, folder: Path, server: RedisServer) -> None:
         self.path, self._server = folder / "between.sock", server
-        self.name, self.left, self.answer = b"", 0, b""
+        self.name, self.answers = b"", list[bytes]()
         self.asked: list[bytes] = []
         self._listening = socket.socket(socket.AF_UNIX)
         self._listening.bind(str(self.path))
@@ -73,9 +73,9 @@ class Between:
     def close(self) -> None:
         self._listening.close()
 
-    def times(self, many: int, name: bytes, answer: bytes) -> None:
+    def times(self, many: int, name: bytes, answer: bytes, *before: bytes) -> None:
         """Answer so many commands so: with an error, ``cut before`` they are done, or ``cut after``."""
-        self.name, self.left, self.answer = name, many, answer
+        self.name, self.answers = name, [*before, *[answer] * many]
         self.asked.clear()
 
     def _accept(self) -> None:
@@ -98,13 +98,12 @@ class Between:
                     client.sendall(answer)
 
     def _answered(self, command: list[bytes], server: socket.socket) -> bytes | None:
-        own = command[0] == self.name and self.left > 0
         self.asked += [command[0]] if command[0] == self.name else []
-        self.left -= own
-        if own and self.answer == b"cut before":
+        own = self.answers.pop(0) if command[0] == self.name and self.answers else b""
+        if own == b"cut before":
             return None
-        if own and self.answer != b"cut after":
-            return b"-" + self.answer + b"\r\n"
+        if own not in (b"", b"cut after"):
+            return b"-" + own + b"\r\n"
         server.sendall(b"".join([b"*%d\r\n" % len(command), *(b"$%d\r\n%b\r\n" % (len(w), w) for w in command)]))
         reader, answer = hiredis.Reader(), b""
         while reader.gets() is False:
@@ -183,6 +182,15 @@ def test_a_key_of_another_type_that_cannot_be_removed_is_raised(
     between.times(1000, b"GET", b"WRONGTYPE Operation against a key holding the wrong kind of value")
     with pytest.raises(RedisError, match="WRONGTYPE"):
         way(between.url)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_after_a_key_of_another_type_an_outage_is_waited_out_all_the_same(
+    between: Between, way: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outages, "MENDED", 0.3)
+    between.times(6, b"GET", b"LOADING Valkey is loading", b"WRONGTYPE Operation against a key")
+    assert way(between.url) == "value"
 
 
 @pytest.mark.parametrize("answer", LASTING)

@@ -4,6 +4,7 @@ import inspect
 import logging
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -12,10 +13,10 @@ from redis import Redis
 
 from runner.core.jobs import Claim
 from runner.journal.acknowledged_writes import Logs
-from runner.providers.redis import keys, outages
+from runner.providers.redis import keys, outages, overwritten
 from runner.providers.redis.connection import connect, patient
 from runner.providers.redis.rewound import LookBack
-from runner.testing import RedisServer
+from runner.testing import RedisServer, eventually
 
 from .conftest import Clock, LossyLine
 from .driver import QUEUE, Driver, plan_of, task_of
@@ -124,6 +125,23 @@ def test_one_looks_at_a_time_and_the_others_wait(mending: Driver, redis: Redis, 
         assert not client.mend()
         assert client.mend()
         assert client.zcard(index("active_key")) == 1
+
+
+def test_who_works_waits_however_long_another_process_looks(
+    redis: Redis, server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked() -> int:
+        return int(redis.info("commandstats").get("cmdstat_strlen", {}).get("calls", 0))
+
+    monkeypatch.setattr(outages, "MENDED", 0.0)
+    overwrite(redis, index("active_key"))
+    redis.set(index("mending_key"), overwritten.LOOKING, px=60_000)
+    with patient(server.url) as client, ThreadPoolExecutor(1) as pool:
+        found = pool.submit(client.zcard, index("active_key"))
+        before = asked()
+        eventually(lambda: asked() > before + 2, why="it waits")
+        redis.delete(index("active_key"), index("mending_key"))
+        assert found.result(30) == 0
 
 
 def test_who_may_not_remove_it_is_told_so(server: RedisServer, redis: Redis, caplog: Any) -> None:

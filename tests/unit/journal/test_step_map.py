@@ -324,3 +324,31 @@ def test_none_that_is_held_back_begins_after(stop: str, quick: Quick, store: Sto
         quick.do(do)
     # Of 0 to 31 all are recorded at once, then 32 to 47, 48 to 63 and 64 to 79; 80 to 95 are held back by then
     assert (store.open, len(store.recorded)) == (0, 79 if stop == "an error" else 80)
+
+
+@pytest.mark.parametrize("threads", [0, 1, 3])
+def test_where_no_more_threads_can_be_started_those_that_are_there_do_all(
+    threads: int, store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    left, start = iter(range(threads)), threading.Thread.start
+
+    def start_some(thread: threading.Thread) -> None:
+        if thread.name.startswith("runner-map-") and next(left, None) is None:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_some)
+    scope, at_once = CancelScope(), threading.Barrier(threads or 1)
+
+    def do(i: int) -> int:
+        if i < threads:  # the others come only if one of these begins
+            at_once.wait(30)
+        return i
+
+    mapped = StepMap(Journal(store.recorded, store, scope), "do", do, range(40), at_once=8)
+    if threads == 0:
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            mapped.run()
+        return
+    assert mapped.run() == list(range(40))
+    assert caplog.messages == [f"{threads} steps of this map are made at once, not more: can't start new thread"]
