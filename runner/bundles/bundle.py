@@ -20,6 +20,7 @@ from runner.bundles.selection import (
     CALLS_FILE,
     DEFAULT_LIMIT,
     IGNORE_FILE,
+    MAX_FILES,
     MAX_LIMIT,
     LeftOut,
     Selected,
@@ -88,7 +89,7 @@ def with_calls(bundle: Bundle, records: Mapping[str, str], *, limit: int = DEFAU
         if room < 0:
             break
         kept[key] = text
-    if not kept:
+    if not kept or bundle.files >= MAX_FILES:
         return bundle, 0
     content = json.dumps(kept, ensure_ascii=False).encode()
     with io.BytesIO(zlib.decompress(bundle.data)) as plain:

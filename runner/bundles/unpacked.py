@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from runner.bundles.unpacking import calls_beside, unpack
+from runner.bundles.unpacking import CALLS, calls_beside, unpack
 from runner.core.file_locks import unheld
 
 UNUSED = 7 * 24 * 3600.0  #: seconds after which an unused bundle is removed
@@ -69,6 +69,10 @@ def tidy(cache: Path, limit: float) -> None:
                     found.append((info.st_mtime, _size(path, info.st_ino), path))
                 elif path.name.startswith((".unpack-", ".gone-")) and time.time() - info.st_mtime > HALF:
                     _remove(path)
+                elif (
+                    path.suffix == CALLS and time.time() - info.st_mtime > UNUSED and not path.with_suffix("").exists()
+                ):
+                    path.unlink()  # of one that was killed between the two
     room = limit - sum(size for _, size, _ in found)
     for used, size, path in sorted(found):
         if room >= 0 and time.time() - used < UNUSED:

@@ -2,6 +2,7 @@
 
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -14,6 +15,8 @@ from typing import IO
 
 from runner.bundles.selection import CALLS_FILE, DEFAULT_LIMIT, MAX_FILES, MAX_LIMIT, MIB
 from runner.core.errors import BundleDamaged, TaskError
+
+CALLS = ".calls"  #: how the name of a file ends that has a bundle's recorded calls
 
 
 def unpack(data: bytes, sha256: str, cache: Path) -> Path:
@@ -56,9 +59,22 @@ def unpack(data: bytes, sha256: str, cache: Path) -> Path:
     return home
 
 
+def calls_in(data: bytes, sha256: str) -> dict[str, str]:
+    """Return the recorded calls that go with the code in a bundle's data. Raises `BundleDamaged`."""
+    with tempfile.SpooledTemporaryFile(max_size=DEFAULT_LIMIT) as plain:
+        try:
+            _expand(data, sha256, plain)
+        except zlib.error as error:
+            raise _damaged(sha256, str(error)) from error
+        with tarfile.open(fileobj=plain, mode="r:") as tar:
+            content = tar.extractfile(CALLS_FILE) if CALLS_FILE in tar.getnames() else None
+            found: dict[str, str] = json.load(content) if content is not None else {}
+            return found
+
+
 def calls_beside(home: Path) -> Path:
     """Where the recorded calls of the code in an unpacked bundle are; most have none."""
-    return home.with_name(f"{home.name}.calls")
+    return home.with_name(home.name + CALLS)
 
 
 def _expand(data: bytes, sha256: str, plain: IO[bytes]) -> None:

@@ -22,7 +22,7 @@ from runner.client.submission import KEEP, Prepared, check_code_choice, code_dig
 from runner.core import fault_points, settings
 from runner.core.backoff import Backoff
 from runner.core.diff import Diff, compare
-from runner.core.errors import Conflict, NoWorker, UsageError
+from runner.core.errors import BundleDamaged, Conflict, NotFound, NoWorker, UsageError
 from runner.core.plain_text import printable
 from runner.core.plan import Plan
 from runner.core.states import RunStatus
@@ -392,7 +392,9 @@ class Client:
         file, _, attr = target.partition("::")
         if accept:
             prepared = prepare(
-                f"{file}:{attr}" if attr else file, inputs=json.loads(self.store.runs.field(run.id, "inputs"))
+                f"{file}:{attr}" if attr else file,
+                inputs=json.loads(self.store.runs.field(run.id, "inputs")),
+                calls=self._calls_at_import(run.bundle),
             )
             code = {
                 "module": prepared.packed.module,
@@ -421,6 +423,15 @@ class Client:
                 "--accept-code-change resumes with the new code, --keep-code with the old"
             )
         return {}, None
+
+    def _calls_at_import(self, sha: str) -> dict[str, str]:
+        """Return what models answered to a bundle's code where that was read; nothing if the bundle is lost."""
+        from runner.bundles import unpacking  # most verbs, and most resumes, have no use for it
+
+        try:
+            return unpacking.calls_in(self.store.runs.bundle(sha), sha)
+        except (NotFound, BundleDamaged):
+            return {}
 
     # -- keeping things alive
 

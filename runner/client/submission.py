@@ -143,6 +143,7 @@ def prepare(
     alone: bool = False,
     meanwhile: AbstractContextManager[None] | None = None,
     own: Iterable[os.stat_result] = (),
+    calls: Mapping[str, str] | None = None,
     paying: bool = True,
 ) -> Prepared:
     """Read, plan and pack a crew. Nothing is stored.
@@ -155,13 +156,14 @@ def prepare(
         alone: this process has one thread and nothing that the crew must not see, so it can be forked, which is faster.
         meanwhile: a context that is open while the file is read.
         own: files that are not packed, by their status: those that the command reads and writes.
+        calls: what models answered when it was read before: they are not asked that again.
         paying: whether the file may ask models while it is read. Their answers are packed, and serve wherever the file
             is imported for a run.
 
     Raises `UsageError` with what is wrong; `UnpaidReading` for a file that asks one and may not.
     """
     target = parse_target(target_text)
-    request, limit = Request.of(target, inputs or {}, paying=paying), limit or settings.bundle_limit()
+    request, limit = Request.of(target, inputs or {}, calls=calls, paying=paying), limit or settings.bundle_limit()
     reader = Reader(request, alone=alone)
     try:
         with meanwhile or nullcontext():

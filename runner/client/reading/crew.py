@@ -42,7 +42,14 @@ class Request:
     paying: bool = True
 
     @classmethod
-    def of(cls, target: Target, inputs: Mapping[str, Any], *, paying: bool = True) -> "Request":
+    def of(
+        cls,
+        target: Target,
+        inputs: Mapping[str, Any],
+        *,
+        calls: Mapping[str, str] | None = None,
+        paying: bool = True,
+    ) -> "Request":
         """Return the request for a target."""
         return cls(
             str(target.file),
@@ -51,7 +58,8 @@ class Request:
             target.module,
             str(target.include),
             given_as_json(inputs),
-            paying=paying,
+            dict(calls or {}),
+            paying,
         )
 
     @property

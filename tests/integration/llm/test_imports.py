@@ -3,6 +3,7 @@
 import json
 import os
 import textwrap
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from runner.bundles import bundle, loader, unpacked
+from runner.bundles import bundle, loader, unpacked, unpacking
 from runner.bundles.target import parse_target
+from runner.bundles.unpacking import CALLS
 from runner.client.submission import Prepared, prepare
 from runner.core.errors import BadCrew, UnpaidReading
 from runner.core.jobs import Refusal
@@ -269,3 +271,23 @@ def test_the_answers_go_with_their_bundle_s_folder(crew_of: Any, models: ModelSe
     os.close(handle)
     unpacked.tidy(cache, 0)
     assert not list(cache.iterdir())
+
+
+def test_answers_that_a_killed_process_left_without_their_folder_are_removed_in_time(tmp_path: Path) -> None:
+    old, new = (tmp_path / (digit * 64 + CALLS) for digit in "01")
+    for place in (old, new):
+        place.write_text("{}")
+    os.utime(old, (long_ago := time.time() - 2 * unpacked.UNUSED, long_ago))
+    unpacked.tidy(tmp_path, 0)
+    assert list(tmp_path.iterdir()) == [new]  # its folder may be on its way
+
+
+def test_a_bundle_of_as_many_files_as_there_may_be_has_no_room_for_answers(
+    crew_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = bundle.pack(parse_target(str(crew_of(""))))
+    for module in (bundle, unpacking):
+        monkeypatch.setattr(module, "MAX_FILES", packed.files)
+    filled, kept = bundle.with_calls(packed, {"a": "b"})
+    assert kept == 0
+    unpacking.unpack(filled.data, filled.sha256, tmp_path)

@@ -52,3 +52,48 @@ def test_a_kill_during_the_import_and_after_it_pays_for_what_was_in_flight(
     assert asked == Counter(["everywhere", "where it is read", "on a worker", "task", at])
     assert result.outputs["first"].startswith("('everywhere 1', 'on a worker ")
     assert (result.ledger["paid"], result.ledger["in_doubt"]) == (2, 1)
+
+
+RESUMED = """
+    import httpx
+    from runner import Crew, Task
+
+    def ask(text):
+        body = {{"model": "m", "messages": [{{"role": "user", "content": text}}]}}
+        return httpx.post("{url}/chat/completions", json=body, timeout=60).json()["choices"][0]["message"]["content"]
+
+    found = ask("import")
+
+    def first(ctx):
+        answer = ask(f"task with {{found}}")
+        return f"{{answer}} {{1 / 0}}"
+
+    crew = Crew(tasks=[Task(name="first", run=first)])
+"""
+
+
+@pytest.mark.parametrize("earlier", ["stored", "lost"])
+def test_code_that_is_accepted_is_answered_from_what_the_earlier_code_was(
+    earlier: str, write_crew: Any, fleet: Any, client: Client
+) -> None:
+    # Given a run that failed after a call of its task, whose request has the answer to one at import
+    fleet.start("--concurrency", "1")
+    numbers = iter(range(100))
+    with ModelServer(lambda request: Answer(f"{request.text}: {next(numbers)}")) as models:
+        file = write_crew(RESUMED.format(url=models.url))
+        handle = client.submit(file)
+        assert handle.wait(60).status == "failed"
+        if earlier == "lost":
+            sha = client.store.runs.field(handle.id, "bundle")
+            assert client.store.runs.drop_bundle(sha, client.store.runs.bundle(sha))
+        # When it is resumed with code that is mended, and asks one thing more while it is imported
+        file.write_text(file.read_text().replace("1 / 0", "1 / 1").replace("def first", "ask('more')\n\ndef first"))
+        result = client.resume(handle.id, accept_code_change=True).wait(60)
+    # Then that is paid, and nothing else again, unless the answers are lost
+    assert result.error is None
+    asked = [request.text for request in models.log]
+    if earlier == "stored":
+        assert asked == ["import", "task with import: 0", "more"]
+        assert result.outputs["first"] == "task with import: 0: 1 1.0"
+    else:
+        assert asked == ["import", "task with import: 0", "import", "more", "task with import: 2"]
