@@ -66,7 +66,7 @@ def test_a_run_that_is_no_text_for_a_client(server):
 
 
 def test_a_place_with_a_name_that_no_file_has(refused):
-    assert refused("checkpoint", "list", "x" * 5000).startswith("there is no run xxx")
+    assert refused("checkpoint", "list", "x" * 5000).startswith("there is no directory, file or run xxx")
 
 
 @pytest.mark.parametrize("url", ["http://h", "redis://h:99999", "redis://h:x", "amqp://h:x"])
