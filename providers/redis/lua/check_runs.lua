@@ -38,6 +38,7 @@ local function lose_task(id, run, name, task)
   task_failed(run, name, task, record, why, "", at)
   checkpoint(run, name, branch_key(run, name), "task_failed", task, stamp, at)
   branch_failed(home, run, name, task, why, stamp, at)
+  tell_workers(home)  -- the record said what was under way, and how many steps there were
   say(id, "task '" .. task .. "' of branch '" .. name .. "': " .. why)
 end
 local function hand_back(id, run, name, task, worker)

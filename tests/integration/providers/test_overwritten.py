@@ -180,6 +180,28 @@ def test_of_many_runs_one_that_was_overwritten_is_mended_as_well(
     assert [mending.runs.get(run).status for run in ("r-1", "r-2")] == ["completed"] * 2
 
 
+def test_steps_that_were_lost_with_the_record_of_their_task_count_as_in_doubt(
+    mending: Driver, redis: Redis, logs: Logs
+) -> None:
+    mending.submit(plan_of("a"))
+    number = mending.workers.beat("w0", 5000).number
+    task = task_of(mending, logs, mending.take("a")["a"])
+    for name in ("s#1", "s#2"):
+        task.record_step(name, "1", replayed=0)
+    task.begin_step()
+    mending.line.settle()
+    redis.delete(keys.key("task_key", branch_key=MAIN, name="a"), keys.key("journal_key", branch_key=MAIN, name="a"))
+    mending.workers.check_runs(0)
+    assert mending.runs.get("r-1").status == "failed"
+    assert mending.workers.beat("w0", 5000).number <= number, "so it sees that the store lost something"
+    mending.resume("r-1")
+    again = task_of(mending, logs, mending.take("a")["a"])
+    for name in ("s#1", "s#2", "s#3"):
+        again.record_step(name, "1", replayed=0)
+    LookBack("w0")(mending.workers.client, logs.claims)
+    assert redis.hmget(RUN, "paid", "in_doubt") == ["5", "3"]
+
+
 def test_steps_that_were_lost_with_their_journal_are_done_again_and_count_as_in_doubt(
     mending: Driver, redis: Redis, logs: Logs
 ) -> None:
