@@ -7,6 +7,7 @@ from typing import Any
 
 from runner.adapters.frameworks.approvals import ask, ask_text, decide, elsewhere
 from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers
+from runner.core.errors import TaskError
 from runner.journal.tool_uses import Use, recorded
 
 _KINDS = {"agno.agent": "Agent", "agno.team": "Team", "agno.workflow": "Workflow"}
@@ -25,12 +26,14 @@ class Agno(AgentFramework):
         return isinstance(thing, tuple(self.loaded(module, kind) for module, kind in _KINDS.items()))
 
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
-        """The content of its answer."""
+        """Run the agent on the prompt, and return the content of its answer. Raises `TaskError` if the run did not
+        complete, as where a model refused a call."""
         answer = await agent.arun(input=inputs[PROMPT])
         while getattr(answer, "is_paused", False) and (required := getattr(answer, "active_requirements", None)):
             for one in required:
                 _meet(one)
             answer = await agent.acontinue_run(run_response=answer)
+        _require_completed(answer)
         return as_output(answer.content)
 
     def record_uses(self) -> None:
@@ -38,6 +41,17 @@ class Agno(AgentFramework):
         call = import_module("agno.tools.function").FunctionCall
         for method in ("execute", "aexecute"):
             setattr(call, method, _with_recorded(getattr(call, method)))
+
+
+def _require_completed(answer: Any) -> None:
+    """Raise `TaskError` for an answer that is the text of an error: Agno marks it, or its step, and raises nothing."""
+    status: Any = getattr(answer, "status", "COMPLETED")
+    if status != "COMPLETED":
+        raise TaskError(f"Agno ended the run as {status.value.lower()}: {answer.content}")
+    last = (getattr(answer, "step_results", None) or [[]])[-1]
+    for step in last if isinstance(last, list) else [last]:
+        if not step.success:
+            raise TaskError(f"the last step, {step.step_name}, failed: {step.error or step.content}")
 
 
 def _meet(requirement: Any) -> None:

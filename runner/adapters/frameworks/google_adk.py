@@ -8,6 +8,7 @@ from typing import Any
 
 from runner.adapters.frameworks.approvals import ask, decide, elsewhere
 from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers
+from runner.core.errors import TaskError
 from runner.journal.tool_uses import Use, record_uses
 
 
@@ -24,12 +25,14 @@ class GoogleADK(AgentFramework):
 
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
         """The text of its final response; what a workflow gives that ends with none. Each long-running call is answered
-        by a person, as ``adk run`` does it."""
+        by a person, as ``adk run`` does it. Raises `TaskError` if an error took the place of the response, as where a
+        model's provider blocked it."""
         types = import_module("google.genai.types")
         kind = next((name for name, of in self._others().items() if isinstance(agent, of)), "agent")
         runner = import_module("google.adk.runners").InMemoryRunner(**{kind: agent})
         session = await runner.session_service.create_session(app_name=runner.app_name, user_id="runner")
         answer: Any = ""
+        failed: Any = None
         asked: dict[str, Any] = {}
         said, resumed = [types.Part(text=str(inputs[PROMPT]))], dict[str, str]()
         while said:
@@ -40,13 +43,18 @@ class GoogleADK(AgentFramework):
                 waiting = event.long_running_tool_ids or ()
                 asked |= {call.id: call for call in event.get_function_calls() if call.id in waiting}
                 resumed = {"invocation_id": event.invocation_id}
-                answer = _given(event) or answer
+                if given := _given(event):
+                    answer, failed = given, None
+                elif event.error_code and not (event.content and event.content.parts):
+                    failed = event
             said = [
                 types.Part(
                     function_response=types.FunctionResponse(id=call.id, name=call.name, response=_answered(call))
                 )
                 for call in asked.values()
             ]
+        if failed is not None:
+            raise TaskError(f"ADK ended with {failed.error_code}: {failed.error_message or 'no message'}")
         return as_output(answer)
 
     def _others(self) -> dict[str, Any]:

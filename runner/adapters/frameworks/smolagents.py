@@ -5,7 +5,10 @@ from importlib import import_module
 from typing import Any
 
 from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers
+from runner.core.errors import TaskError
 from runner.journal.tool_uses import Use, record_uses
+
+_REFUSED = "Error in generating final LLM output"
 
 
 class Smolagents(AgentFramework):
@@ -21,8 +24,13 @@ class Smolagents(AgentFramework):
         return isinstance(thing, import_module("smolagents.agents").MultiStepAgent)
 
     def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
-        """Run the agent on the prompt, and return its final answer."""
-        return as_output(agent.run(inputs[PROMPT]))
+        """Run the agent on the prompt, and return its final answer. Raises `TaskError` if a model refused the call for
+        it: after the last step, smolagents tells that as the answer."""
+        answer = agent.run(inputs[PROMPT])
+        match answer:
+            case [{"text": str(text)}] if text.startswith(_REFUSED):
+                raise TaskError(text)
+        return as_output(answer)
 
     def record_uses(self) -> None:
         """Record tools where they are called."""

@@ -8,6 +8,7 @@ from typing import Any
 from runner.adapters.frameworks.approvals import ask
 from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers
 from runner.core.annotations import signature_of
+from runner.core.errors import TaskError
 from runner.journal.tool_context import Without
 from runner.journal.tool_uses import Use, recorded
 
@@ -29,13 +30,14 @@ class Strands(AgentFramework):
 
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
         """Run the agent on the prompt, and return its answer: a model if one is declared; for several agents, each by
-        name.
+        name. Raises `TaskError` if several agents did not complete, as where a model refused a call of a swarm's.
         """
         answer = await agent.invoke_async(inputs[PROMPT])
         while interrupts := getattr(answer, "interrupts", None):
             answers = [{"interruptId": one.id, "response": ask(_question(one))} for one in interrupts]
             answer = await agent.invoke_async([{"interruptResponse": one} for one in answers])
         if not isinstance(agent, import_module("strands").Agent):
+            _require_completed(answer)
             return as_output({name: str(one.result).rstrip("\n") for name, one in sorted(answer.results.items())})
         found = getattr(answer, "structured_output", None)
         return as_output(found if found is not None else str(answer).rstrip("\n"))
@@ -45,6 +47,16 @@ class Strands(AgentFramework):
         decorated = import_module("strands.tools.decorator").DecoratedFunctionTool
         if not hasattr(decorated.__init__, "records_uses"):
             decorated.__init__ = _with_recorded(decorated.__init__)
+
+
+def _require_completed(answer: Any) -> None:
+    """Raise `TaskError` for a result of several agents that failed: a swarm raises nothing, nor a graph at a limit."""
+    if answer.status.value == "completed":
+        return
+    failed = {name: one.result for name, one in answer.results.items() if one.status.value == "failed"}
+    why = "; ".join(f"{name}: {result}" for name, result in failed.items()) or "it reached one of its limits"
+    causes = [one for one in failed.values() if isinstance(one, Exception)]
+    raise TaskError(f"Strands ended the run as {answer.status.value}: {why}") from next(iter(causes), None)
 
 
 def _question(interrupt: Any) -> Any:
