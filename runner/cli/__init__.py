@@ -127,6 +127,7 @@ def _usage(error: click.ClickException) -> str:
 
 def _fail(message: str, code: int) -> None:
     from runner.cli.stdio import say  # rich takes a while to import
+    from runner.core.redaction import redact
 
-    say(f"error: {' '.join(message.splitlines())}")
+    say(f"error: {redact(' '.join(message.splitlines()))}")  # it may repeat what was typed: a URL with its password
     sys.exit(int(code))

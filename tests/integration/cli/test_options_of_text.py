@@ -69,6 +69,12 @@ def test_a_place_with_a_name_that_no_file_has(refused):
     assert refused("checkpoint", "list", "x" * 5000).startswith("there is no directory, file or run xxx")
 
 
+@pytest.mark.parametrize("place", ["htp://a:sesame77@h", "amqp://a:sesame77@h/0", "redis://a:sesame77@h:99999"])
+@pytest.mark.parametrize("verb", [["checkpoint", "list"], ["checkpoint", "resume"], ["show"], ["wait"]])
+def test_a_password_in_what_was_typed_is_not_repeated(verb, place, refused):
+    assert "sesame77" not in refused(*verb, place)
+
+
 @pytest.mark.parametrize("url", ["http://h", "redis://h:99999", "redis://h:x", "amqp://h:x"])
 def test_a_broker_that_is_none(url, refused, write_crew):
     assert "URL" in refused("submit", write_crew(GOOD), "--broker-url", url)
