@@ -32,8 +32,8 @@ class Processes(PeriodicWork):
         while not workers.needs_processes(self._queue, LOOK):
             pass
         _ask()
+        workers.use_processes(KNOWN)  # where it refuses that for now, it is asked again, as is the parent
         self.is_done = True
-        workers.use_processes(KNOWN)
 
 
 def start(url: str, queue: str) -> None:

@@ -112,3 +112,19 @@ def test_it_asks_once_and_says_so_to_the_fleet(
     another.start()
     another.join(10)
     assert asked == [1, 1]
+
+
+def test_the_fleet_hears_it_also_from_a_store_that_refuses_writes_at_first(
+    own_server: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[int]()
+    monkeypatch.setattr(on_demand, "_ask", lambda: asked.append(1))
+    with connect(own_server.url) as client:
+        client.lpush(queue_of("some"), "job")
+        client.config_set("maxmemory", 1)
+        waiting = on_demand.Processes(own_server.url, "some")
+        waiting.start()
+        eventually(lambda: asked, why="it asks all the same")
+        client.config_set("maxmemory", 0)
+        waiting.join(10)
+        assert client.exists("runner:{p0}:processes")
