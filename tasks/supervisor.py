@@ -77,7 +77,7 @@ class Supervisor:
         self._due = float("inf")  # when its next answer is to be here
         self._ahead = 0.0  # by how much its clock is ahead of ours
         self._pause = WATCH
-        self._next_check = 0
+        self._next_check = self._next_listed = 0
         self._backoff = backoff.Backoff(0.1, RETURN / 2)
 
     @property
@@ -188,6 +188,7 @@ class Supervisor:
             self._redeliver_lost()
         if self._table.due("expired", 60.0):
             self._workers.trim()
+            self._next_listed = self._workers.relist(self._next_listed)
         return self._pause
 
     def _reap_disconnected(self) -> None:

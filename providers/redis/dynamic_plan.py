@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from runner.core.errors import OutputGone
 from runner.core.output import unpack_output
 from runner.core.plan.expansion import Committed, Shared
 from runner.providers.redis import history
@@ -38,9 +39,13 @@ class GrowingBranch:
         """Stored outputs by key, each from the nearest branch that has it."""
         return history.stored_outputs(self._client, self._run_id, self._name, list(keys))
 
-    def history(self, upto: int | None = None) -> list[Committed]:
-        """All that was committed on the branch and, before it left them, on its parents, in order."""
-        lines = history.with_outputs(self._client, self._run_id, self._name)
+    def history(self, upto: int | None = None, *, forget_lost: bool = False) -> list[Committed]:
+        """All that was committed on the branch and, before it left them, on its parents, in order.
+
+        Raises `OutputGone` where the store has not any more what was committed; ``forget_lost``: not for commits of the
+        branch itself, which count as none, as when it resumes.
+        """
+        lines = history.with_commits(self._client, self._run_id, self._name)
         limit = float("inf") if upto is None else float(upto)
         limits = []
         for line in lines:
@@ -48,7 +53,11 @@ class GrowingBranch:
             limit = min(limit, float(line.fields.get("parent_seq", 0)))
         found: list[Committed] = []
         for line, upto_here in reversed(list(zip(lines, limits, strict=True))):
-            stored = {task: unpack_output(text) for task, text in line.answer.items()}
+            texts, log = line.answer
+            lost = [entry[1] for entry in map(json.loads, log) if entry[0] <= upto_here and entry[1] not in texts]
+            if lost and not (forget_lost and line is lines[0]):
+                raise OutputGone(lost)
+            stored = {task: unpack_output(text) for task, text in texts.items()}
             edits = {task: one for task, one in stored.items() if "edited" in one}
             laid = json.loads(line.fields.get("laid", "{}"))
             if edits or laid:

@@ -38,7 +38,7 @@ class Ancestor:
 
 
 def read(client: Client, run_id: str, branch: str, ask: Callable[[Any, str], Any]) -> list[Ancestor]:
-    """The branch, then its parent and so on: one round trip each, in which ``ask`` adds one question."""
+    """The branch, then its parent and so on: one round trip each, in which ``ask`` adds a question, or several."""
     found: list[Ancestor] = []
     name: str | None = branch
     while name:
@@ -46,9 +46,9 @@ def read(client: Client, run_id: str, branch: str, ask: Callable[[Any, str], Any
         pipe = client.pipeline(transaction=True)
         pipe.hmget(key, FIELDS)
         ask(pipe, key)
-        values, answer = pipe.execute()
+        values, *answers = pipe.execute()
         fields = {field: value for field, value in zip(FIELDS, values, strict=True) if value is not None}
-        found.append(Ancestor(name, fields, answer))
+        found.append(Ancestor(name, fields, answers[0] if len(answers) == 1 else answers))
         name = fields.get("parent")
     return found
 
@@ -120,6 +120,16 @@ def in_order(one: Ancestor, upto: float = float("inf")) -> list[Done]:
 def with_outputs(client: Client, run_id: str, branch: str) -> list[Ancestor]:
     """The history of a branch with the outputs committed on each."""
     return read(client, run_id, branch, lambda pipe, key: pipe.hgetall(keys.key("outputs_key", branch_key=key)))
+
+
+def with_commits(client: Client, run_id: str, branch: str) -> list[Ancestor]:
+    """The history of a branch with the outputs committed on each, and their order, as it is stored."""
+
+    def ask(pipe: Any, key: str) -> None:
+        pipe.hgetall(keys.key("outputs_key", branch_key=key))
+        pipe.lrange(keys.key("commit_log_key", branch_key=key), 0, -1)
+
+    return read(client, run_id, branch, ask)
 
 
 def stored_outputs(client: Client, run_id: str, branch: str, tasks: Sequence[str]) -> dict[str, dict[str, Any]]:

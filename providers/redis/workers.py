@@ -245,6 +245,14 @@ class Workers:
             )
         )
 
+    def relist(self, first: int, limit: int = 500) -> int:
+        """List those of the runs, from the ``first`` on, again that an index has lost. Returns where to look next."""
+        ids = self.client.zrange(self._key("runs_key"), first, first + limit - 1)
+        if ids:
+            lost = {index: self._key(f"{index}_key") for index in ("runs", "active", "expiring")}
+            scripts.load("relist")(self.client, home=self.home, ids=json.dumps(ids), **lost)
+        return first + limit if len(ids) == limit else 0
+
     def check_runs(self, first: int, limit: int = 40) -> tuple[int, list[tuple[str, str]]]:
         """Look at active runs, from the ``first`` on, for what is gone of them: they would be active for ever.
 

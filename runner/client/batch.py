@@ -10,7 +10,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from runner.client.handle import Pace, Read, RunHandle, RunResult, result_of
+from runner.client.handle import Pace, Read, RunHandle, RunResult, lost_result, result_of
 from runner.client.submission import KEEP, Prepared, check_code_choice, prepare, run_fields
 from runner.core.errors import Conflict, NotFound
 from runner.core.inputs import stored
@@ -58,7 +58,7 @@ class Batch:
 
     def __iter__(self) -> Iterator[tuple[int, RunResult]]:
         """Submit runs and wait until all are over. Raises what `Client.submit` raises for the next input."""
-        runs, batches = self._client.store.runs, self._client.store.batches
+        batches = self._client.store.batches
         after = batches.last_ended(self.id)
         over, pace, more = 0, Pace(), True
         while not self.stopped:
@@ -68,7 +68,7 @@ class Batch:
                 self._active |= {run_id: number for number, run_id, active in begun or () if active}
                 for number, run_id, active in begun or ():
                     if not active:
-                        yield number, RunHandle(self._client, run_id).result()
+                        yield number, self._result(run_id)
             if not self._active:
                 return
             if over and len(self._active) > 1:
@@ -78,7 +78,7 @@ class Batch:
             read: dict[str, Read] = self._patient(partial(batches.read, ours)) if ours else {}
             for run_id in ours:
                 if run_id in self._active:
-                    result = self._patient(partial(result_of, runs, run_id, read=read.get(run_id)))
+                    result = self._result(run_id, read.get(run_id))
                     if result.status != RunStatus.running:
                         over += 1
                         yield self._active.pop(run_id), result
@@ -93,6 +93,15 @@ class Batch:
             statuses = self._patient(lambda: batches.statuses(active))
             ended += [run_id for run_id, status in zip(active, statuses, strict=True) if status is None or status.over]
         return dict.fromkeys(ended), last
+
+    def _result(self, run_id: str, read: Read | None = None) -> RunResult:
+        """Return the result of a run that is over; where its record is gone from the store, that it failed."""
+        look = partial(result_of, self._client.store.runs, run_id, read=read)
+        try:
+            found: RunResult = self._client.patient(look, RunHandle(self._client, run_id))
+            return found
+        except NotFound as error:
+            return lost_result(run_id, str(error))
 
     def _patient(self, call: Callable[[], T]) -> T:
         found: T = self._client.patient(call, RunHandle(self._client, next(iter(self._active))))

@@ -6,8 +6,9 @@ The machine needs no code for it: the plan holds the definition, the outputs hol
 from collections.abc import Mapping
 from typing import Any
 
+from runner.core.errors import OutputGone
 from runner.core.plan import Plan, PlannedTask
-from runner.core.plan.expansion import Committed
+from runner.core.plan.expansion import Committed, Shared
 from runner.flows.definition import FlowDefinition
 from runner.flows.history import FlowPosition, follows_from, position_after
 from runner.providers.redis.dynamic_plan import GrowingBranch
@@ -16,11 +17,21 @@ NO_LIMIT = 2**31
 
 
 def position_at(plan: Plan, branch: GrowingBranch, upto: int | None = None, *, replanned: bool = False) -> FlowPosition:
-    """Where the branch stands; at a position if one is given. ``replanned``: by this plan, not the one it ran by."""
+    """Where the branch stands; at a position if one is given. ``replanned``: by this plan, not the one it ran by.
+
+    Raises `OutputGone` if commits before that position, or of its parents, are not in the store any more.
+    """
     definition = FlowDefinition.from_data(plan.grows or {})
-    if upto is None and not replanned and (shared := branch.shared()).version:
+    try:
+        history = branch.history(upto)
+        shared = branch.shared() if upto is None and not replanned else Shared()
+    except OutputGone:
+        if upto is not None:
+            raise
+        history, shared = branch.history(forget_lost=True), Shared()  # what is shared knows of what is gone
+    if shared.version:
         return FlowPosition.from_fields(definition, shared.fields, NO_LIMIT)
-    return position_after(definition, branch.initial_state(), branch.history(upto), NO_LIMIT)
+    return position_after(definition, branch.initial_state(), history, NO_LIMIT)
 
 
 def position_with(

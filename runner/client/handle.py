@@ -296,6 +296,13 @@ Read = tuple[RunRecord, BranchRecord, Mapping[str, Committed]]
 """A run, a branch of it, and what is committed there."""
 
 
+def lost_result(run_id: str, error: str) -> RunResult:
+    """Return the result of a run that is gone from the store: nothing is known of it."""
+    nothing = RunRecord(run_id, RunStatus.failed, "", "main", 0, None, error, "", "", "", {})
+    ledger = {**nothing.ledger, **spent((), NO_PRICES), "by": [], "by_tool": {}}
+    return RunResult(run_id, nothing.status.value, nothing.branch, None, {}, ledger, 0, error)
+
+
 def result_of(runs: Runs, run_id: str, branch: str | None = None, read: Read | None = None) -> RunResult:
     """Return the result of a run, or of one branch; ``read`` is its state, if the caller has read it."""
     if read is None:
@@ -304,10 +311,13 @@ def result_of(runs: Runs, run_id: str, branch: str | None = None, read: Read | N
         read = record, runs.branch(run_id, name), runs.committed(run_id, name)
     run, line, committed = read
     branch = line.name
-    plan = runs.plan(run_id, run.plan_digest)
-    wanted = plan.result
+    try:
+        plan = runs.plan(run_id, run.plan_digest)
+    except Conflict:  # it is gone from the store: what was committed is shown in its own order
+        plan = None
+    wanted = plan.result if plan is not None else None
     in_order = sorted(committed, key=lambda key: committed[key].seq)
-    planned = [task.key for task in plan.shown(in_order) if task.key in committed]
+    planned = [task.key for task in plan.shown(in_order) if task.key in committed] if plan is not None else []
     newest = committed[in_order[-1]] if in_order else None
     final = committed.get(wanted) if wanted else newest  # a plan that grows ends with what is committed last
     return RunResult(

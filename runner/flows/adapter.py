@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from runner.core import output as outputs
 from runner.core.compatibility import TRIGGER_PAYLOAD
-from runner.core.errors import BadCrew, BadInput, InputRequired, TaskError
+from runner.core.errors import BadCrew, BadInput, InputRequired, OutputGone, TaskError
 from runner.core.plain_text import of_class
 from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.expansion import Expand, Expansion, Shared
@@ -264,7 +264,9 @@ def _argument(flow: Flow[Any], work: Work, call: Call, models: Models) -> Any:
     if not call.by:
         return states.MISSING
     assert work.line is not None
-    record = work.line.records([call.by])[call.by]
+    record = work.line.records([call.by]).get(call.by)
+    if record is None:
+        raise OutputGone([call.by])
     part = record.get(PART, {})
     said = decode(part["feedback"], None) if "feedback" in part else None
     if said is not None:

@@ -154,3 +154,34 @@ def test_an_id_that_another_run_has_is_no_batch_s(client: Client, read: Prepared
     redis.hset(keys.run_key(found[0][1].run_id), "batch", "b-other")
     with pytest.raises(Conflict, match="is another run's"):
         list(client.submit_many(read, topics(1), id="x"))
+
+
+def test_a_run_that_is_gone_from_the_store_failed_and_the_others_have_their_results(
+    client: Client, read: Prepared, work: Any, redis: Redis
+) -> None:
+    batch = client.submit_many(read, topics(4), at_once=4)
+    begin, lost = batch._begin, list[str]()
+
+    def begin_and_lose_one(room: int) -> Any:
+        begun = begin(room)
+        if begun is not None:
+            work()
+            lost.append(begun[1][1])
+            redis.delete(keys.run_key(lost[0]))
+        return begun
+
+    batch._begin = begin_and_lose_one
+    found = dict(batch)
+    assert {number: result.result for number, result in found.items()} == {1: "on t1", 2: None, 3: "on t3", 4: "on t4"}
+    assert (found[2].run_id, found[2].status) == (lost[0], "failed")
+    assert f"there is no run {lost[0]}" in (found[2].error or "")
+    assert found[2].ledger.keys() == found[1].ledger.keys()
+
+
+def test_without_the_code_of_its_runs_a_batch_has_the_results_that_are_there(
+    client: Client, read: Prepared, work: Any, redis: Redis
+) -> None:
+    assert len(drive(client.submit_many(read, topics(3), id="some"), work)) == 3
+    ids = redis.zrange(keys.key("runs_key", home=keys.home()), 0, -1)
+    redis.delete(*redis.scan_iter("*:bundle:*"))
+    assert sorted(str(client.run(run).result().result) for run in ids) == ["on t1", "on t2", "on t3"]

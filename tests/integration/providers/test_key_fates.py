@@ -81,6 +81,7 @@ class Work:
         """Ten seconds of what leader and workers do, and of all jobs that are sent."""
         workers = self.driver.workers
         self.clock.go_on(10_000)
+        workers.relist(0)
         workers.check_runs(0)
         for worker, number in self.beats.items():
             beat = workers.beat(worker, 60_000)
@@ -209,7 +210,7 @@ ELSEWHERE = {
     "copy_key": "there within a script only",
     "mending_key": "see `test_overwritten`",
     "partition_key": "of several stores",
-    "shared_key": "of plans that grow",
+    "shared_key": "of plans that grow: see `test_flow_fates`",
     **dict.fromkeys(("entries_key", "chains_key", "counter_key", "held_key"), "of states, not of runs"),
 }
 
@@ -238,6 +239,21 @@ def test_each_key_has_a_fate_and_is_there_at_some_moment(work: Work, redis: Redi
         met |= {kind_of(name) for name in redis.scan_iter()}
     assert met - {""} == FATES.keys()
     assert FATES.keys() | ELSEWHERE.keys() == keys.KEYS.keys()
+
+
+def test_a_run_that_waits_for_a_person_is_listed_again_where_the_index_of_active_runs_is_gone(
+    work: Work, redis: Redis
+) -> None:
+    for claim in arranged(work, "asked"):
+        work.end(claim, "s#2")
+    active = keys.key("active_key", home=keys.HOME)
+    before = redis.zrange(active, 0, -1, withscores=True)
+    redis.delete(active)
+    work.a_while()
+    assert redis.zrange(active, 0, -1, withscores=True) == before != []
+    redis.delete(keys.key("task_key", branch_key=keys.branch_key("r-1", "main"), name="b"))
+    work.a_while()
+    assert re.match(FATES["task_key"], work.outcome("main"))
 
 
 def overwritten(redis: Redis, name: str) -> None:
@@ -277,8 +293,8 @@ def test_whichever_key_is_gone_or_overwritten_the_run_ends_as_it_must_and_what_i
         asks = outcome == "waiting: " and moment == "asked"
         if not asks and not re.match(FATES[kind_of(names[number])], outcome):
             wrong.append((names[number], outcome))
-        if not asks and redis.zcard(keys.key("active_key", home=keys.HOME)):
-            wrong.append((names[number], "it is active still"))
+        if asks != bool(redis.zcard(keys.key("active_key", home=keys.HOME))):
+            wrong.append((names[number], "it is not looked at" if asks else "it is active still"))
         if not outcome.startswith("gone") and work.again > work.driver.runs.get("r-1").in_doubt:
             wrong.append((names[number], f"{work.again} done again"))
         if work.again and "journal" not in names[number]:

@@ -127,7 +127,7 @@ def test_no_task_is_taken_of_workers_that_live_wherever_all_stand_still_or_the_c
         monkeypatch.setattr("runner.tasks.supervisor.time", store)
         one.run()
         assert store.reaped == [], (n, store.calls[n])
-    calls = {"registered", "connected", "lapsed", "move_due", "redeliver", "missing", "check_runs", "trim"}
+    calls = {"registered", "connected", "lapsed", "move_due", "redeliver", "missing", "check_runs", "trim", "relist"}
     assert calls <= set(store.calls[:60]) or kind is SetForwardUnderAnother
 
 

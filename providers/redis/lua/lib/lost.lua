@@ -26,11 +26,12 @@ local function gone_before(run, branch)
   end
 end
 -- Commits of which the output is gone count as none: their tasks are done again. What came after them, and is there, is not: the
--- branch has holes.
+-- branch has holes. What tasks of a plan that grows share is of all commits: it is made again from those that are there.
 local function forget_lost(branch)
   local log, outputs = commit_log_key(branch), outputs_key(branch)
   if redis.call("LLEN", log) <= redis.call("HLEN", outputs) then return end
   redis.call("HSET", branch, "holes", 1)
+  redis.call("DEL", shared_key(branch))
   for _, entry in ipairs(redis.call("LRANGE", log, 0, -1)) do
     local known, commit = pcall(cjson.decode, entry)
     if known and redis.call("HEXISTS", outputs, commit[2]) == 0 then redis.call("LREM", log, 0, entry) end
