@@ -69,7 +69,11 @@ class PipelinedConnection:
         """For whom the server watches a key, if nothing was sent since that may write there."""
 
     def side(self) -> Any:
-        """What one task writes to: the connection itself, as no other task does meanwhile."""
+        """What one task writes to: the connection itself, as no other task does meanwhile.
+
+        Each task finds out for itself whether the server lets it watch keys: an ACL may have been given back.
+        """
+        self.watches = True
         return self
 
     def send_nowait(self, *command: Any, heard: Callable[[Any], object] | None = None) -> None:

@@ -71,9 +71,9 @@ class Line:
 
     def do(self, claim: Claim) -> None:
         """Do a method, and commit it as the engine does."""
-        journal = Journal({}, Recorder(), CancelScope())  # type: ignore[arg-type]
+        journal = Journal({}, Recorder(), CancelScope())
         task = self.driver.task(claim)
-        work = Work("r-1", "main", 1, claim.job.task, PLAN, {}, journal, dict, print, line=self.branch)  # type: ignore[arg-type]
+        work = Work("r-1", "main", 1, claim.job.task, PLAN, {}, journal, dict, print, line=self.branch)
         try:
             expand = FLOW.expand(Counts, work)
             for shared in iter(self.branch.shared, None):

@@ -139,6 +139,21 @@ def test_a_user_who_may_not_watch_records_by_the_script(driver: Driver, redis: R
         redis.execute_command("ACL", "SETUSER", "default", "+@all")
 
 
+def test_the_next_task_watches_again_where_the_permission_is_back(driver: Driver, redis: Redis) -> None:
+    redis.execute_command("ACL", "SETUSER", "default", "-watch")
+    try:
+        before = Scene(driver)
+        for _ in range(3):
+            before.step()
+        assert not driver.line.watches
+    finally:
+        redis.execute_command("ACL", "SETUSER", "default", "+@all")
+    before.step()
+    assert driver.line.watcher is None
+    assert driver.line.side() is driver.line
+    assert driver.line.watches
+
+
 def test_an_answer_that_was_lost_is_counted_once(scene: Scene, redis: Redis) -> None:
     scene.driver.line.lose = 1
     scene.step()
