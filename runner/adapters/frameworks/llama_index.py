@@ -91,7 +91,13 @@ class LlamaIndex(AgentFramework):
         """Run the agent or workflow, and return its result: an agent's answer is a model if one is declared."""
         answer = agent.run(user_msg=inputs[PROMPT]) if self._is_asked(agent) else agent.run(**inputs)
         while inspect.isawaitable(answer):  # its author's own run may be a coroutine, and give what is to be awaited
-            answer = await answer
+            begun = answer
+            try:
+                answer = await begun
+            except asyncio.CancelledError:
+                if hasattr(begun, "cancel"):
+                    begun.cancel()
+                raise
         if not self._is_asked(agent):
             return as_output(answer)
         found = getattr(answer, "structured_response", None)
@@ -129,8 +135,12 @@ class _Begun:
     waits: dict[Any, type]
     """The classes of events that its steps wait for."""
     unread: list[Any] = dataclasses.field(default_factory=list)
-    """Its events that were taken while its end was awaited: for whoever reads them afterwards."""
+    """Its events that were taken while its end was awaited: for whoever reads them later."""
     is_read: bool = False
+    asking: "asyncio.Task[None] | None" = None
+    """What takes them, for all who await its end."""
+    more: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
+    """Another one was taken, or it has ended."""
 
 
 def _ask_where_awaited(workflow: Any, handler: Any) -> None:
@@ -153,35 +163,51 @@ def _ask_where_awaited(workflow: Any, handler: Any) -> None:
 
     @functools.wraps(read)
     async def stream_events(self: Any, expose_internal: bool = False) -> AsyncIterator[Any]:
-        about = self.about
-        about.is_read = True
-        internal, stop = (getattr(events, name) for name in ("InternalDispatchEvent", "StopEvent"))
-        for event in about.unread:
-            if expose_internal or not isinstance(event, internal):
-                yield event
-        if not about.unread or not isinstance(about.unread[-1], stop):
+        about, seen = self.about, 0
+        asking, about.is_read = None if about.is_read else about.asking, True
+        if asking is None:  # they can be read once, and it says so
             async for event in read(self, expose_internal=expose_internal):
                 yield event
+            return
+        while True:
+            about.more.clear()
+            for event in about.unread[seen:]:
+                seen += 1
+                if expose_internal or not isinstance(event, events.InternalDispatchEvent):
+                    yield event
+            if asking.done():
+                return
+            await about.more.wait()
 
     async def ask(self: Any) -> None:
         async for event in read(self, expose_internal=True):
             self.about.unread.append(event)
-            if isinstance(event, events.InputRequiredEvent):
+            self.about.more.set()
+            if isinstance(event, events.InputRequiredEvent) and not self.about.is_read:
                 self.ctx.send_event(_answered(self.about, event))
 
     async def ended(self: Any) -> Any:
         await asyncio.sleep(0)  # whoever reads it in a task of its own has begun then
-        if self.about.is_read or current_journal() is None:
-            return await end(self)
-        both = asyncio.ensure_future(ask(self)), asyncio.ensure_future(end(self))
+        about = self.about
+        if about.asking is None:
+            if about.is_read or current_journal() is None:
+                return await end(self)
+            about.asking = asyncio.ensure_future(ask(self))
+            about.asking.add_done_callback(lambda _: about.more.set())
+        both = about.asking, asyncio.ensure_future(end(self))
         try:  # where a step asks a person itself, it ends without an event that says so
             await asyncio.wait(both, return_when=asyncio.FIRST_EXCEPTION)
-            return [one.result() for one in both if one.done()][-1]
+        except BaseException:  # this one does not wait any longer; the workflow continues
+            both[1].cancel()
+            raise
+        try:
+            if about.asking.done() and not about.asking.cancelled():
+                about.asking.result()
+            return both[1].result()
         except BaseException:  # a question, too: the attempt ends, and its steps with it
             self.cancel()
+            about.asking.cancel()
             raise
-        finally:
-            both[0].cancel()
 
     events = import_module("workflows.events")
     run.is_asked_of = True  # type: ignore[attr-defined]  # a mark on a function

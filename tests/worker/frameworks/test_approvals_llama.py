@@ -1,7 +1,10 @@
 """What workflows of LlamaIndex ask a person, with events of classes of their own, and their package alone."""
 
+import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -141,3 +144,93 @@ def test_a_question_with_several_possible_answers_is_refused_at_once(
     fleet.start("--concurrency", "1", "--pool", "prefork")
     result = client.submit(file, {"town": "Rome"}).wait(150)
     assert "Required may be answered by AgeGiven, NameGiven: name" in (result.error or "")
+
+
+AWAITED = """
+import asyncio
+import json
+
+from workflows import Context, Workflow, step
+from workflows.events import Event, StartEvent, StopEvent
+
+
+class Part(Event):
+    pass
+
+
+class Counts(Workflow):
+    @step
+    async def first(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        for _ in range(3):
+            ctx.write_event_to_stream(Part())
+            await asyncio.sleep(0.05)
+        done.append(1)
+        return StopEvent(result="end")
+
+
+class Fails(Workflow):
+    @step
+    async def first(self, ev: StartEvent) -> StopEvent:
+        raise ValueError("no")
+
+
+done = []
+
+
+def begun(kind=Counts):
+    return kind(timeout=30).run()
+
+
+async def end(handler):
+    try:
+        return await handler
+    except ValueError as error:
+        return str(error)
+
+
+async def read(handler, wait=0.0):
+    await asyncio.sleep(wait)
+    return [type(one).__name__ async for one in handler.stream_events()]
+
+
+async def again(reading):
+    try:
+        return await reading
+    except Exception as error:
+        return type(error).__name__
+
+
+async def flow():
+    found = {}
+    for kind in (Counts, Fails):
+        handler = begun(kind)
+        found[f"{kind.__name__} is awaited twice"] = [await end(handler), await end(handler)]
+    handler = begun()
+    found["by two at once"] = await asyncio.gather(end(handler), end(handler))
+    handler = begun()
+    found["and read by one who comes later"] = await asyncio.gather(end(handler), read(handler, 0.07))
+    found["and by another"] = await again(read(handler))
+    done.clear()
+    try:
+        await asyncio.wait_for(end(begun()), 0.02)
+    except asyncio.TimeoutError:
+        await asyncio.sleep(0.5)
+        found["by one who goes"] = done
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(flow())))
+"""
+
+
+@needs("workflows")
+def test_the_end_of_a_workflow_is_awaited_and_its_events_are_read_as_without_the_runner(
+    fleet: Any, client: Client, tmp_path: Path
+) -> None:
+    (file := tmp_path / "flow.py").write_text(AWAITED)
+    alone = subprocess.run([sys.executable, file], capture_output=True, check=True, timeout=60).stdout
+    fleet.start("--concurrency", "1", "--pool", "prefork")
+    result = client.submit(f"{file}:flow").wait(150)
+    assert json.loads(next(iter(result.outputs.values()), "null")) == json.loads(alone), result.error
+    assert json.loads(alone)["and read by one who comes later"] == ["end", ["Part", "Part", "Part", "StopEvent"]]
