@@ -29,9 +29,10 @@ class Processes(PeriodicWork):
     def run_once(self, client: Client) -> None:
         """Wait until it is needed."""
         workers = Workers(client)
+        _ask(now=False)
         while not workers.needs_processes(self._queue, LOOK):
-            pass
-        _ask()
+            _ask(now=False)
+        _ask(now=True)
         workers.use_processes(KNOWN)  # where it refuses that for now, it is asked again, as is the parent
         self.is_done = True
 
@@ -42,7 +43,9 @@ def start(url: str, queue: str) -> None:
         Processes(url, queue).start()
 
 
-def _ask() -> None:
-    """Have the parent start it. One write: it is whole, and so is what others write."""
-    request = {"part": int(setting("RUNNER_PART", "0"))}
+def _ask(*, now: bool) -> None:
+    """Have the parent start it now, or when this is not said again for long. One write: it is whole, and so is what
+    others write.
+    """
+    request = {"part": int(setting("RUNNER_PART", "0")), "now": now}
     os.write(int(setting(REQUESTS, "")), json.dumps(request).encode() + b"\n")

@@ -26,6 +26,7 @@ QUICK = 10.0  #: a worker that lived shorter than this many seconds is restarted
 LONGEST_PAUSE = 10.0
 GAVE_UP = 70  #: exit code of a worker that does not start
 MARGIN = 5.0  #: seconds beyond the drain timeout that a worker gets to end
+SILENT = 60.0  #: seconds after which one on demand is started, if who is to say whether it is needed says nothing
 LOOK = 0.05  #: seconds between looks for one that ended, where the kernel does not say
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 WITH_THE_FIRST = (
@@ -81,13 +82,13 @@ def run(
             break
         for request in _requests(wanted):
             if "digest" not in request:
-                workers[request["part"] - 1].is_needed()
+                workers[request["part"] - 1].is_needed(in_seconds=0.0 if request["now"] else SILENT)
                 continue
             settings = _in_environment(parts, request)
             name = f"{settings['RUNNER_PART']} {settings['RUNNER_ENVIRONMENT']}"
             if not any(one.name == name for one in workers):
                 workers.append(_Kept(settings, (asked_reader,), name))
-        pending = any(one.due < math.inf for one in workers)
+        pending = any(one.due < SILENT / 2 for one in workers)  # one on demand is not, while it is not needed
         ended = [one for one in workers if one.has_ended()]
         if until is not None and not pending and all(one.code == 0 for one in ended) and until():
             _end(workers, poll)
@@ -117,7 +118,7 @@ class _Kept:
     ) -> None:
         self._environment, self._passed, self.name = environment, passed, name
         self._pid = 0
-        self._started, self._due = 0.0, math.inf if on_demand else 0.0
+        self._started, self._due = 0.0, time.monotonic() + SILENT if on_demand else 0.0
         self._backoff, self._quick_deaths = Backoff(0.2, LONGEST_PAUSE), 0
         self._was_asked = False
         self.pidfd: int | None = None
@@ -125,13 +126,13 @@ class _Kept:
 
     @property
     def due(self) -> float:
-        """Return the seconds until it is to be started; infinite while it runs or is not needed."""
+        """Return the seconds until it is to be started; infinite while it runs."""
         return math.inf if self._pid else self._due - time.monotonic()
 
-    def is_needed(self) -> None:
-        """Have it started from now on."""
-        if self._due == math.inf:
-            self._due = 0.0
+    def is_needed(self, in_seconds: float) -> None:
+        """Have it started then, if it never was: at once, or unless who says so says it again before."""
+        if not self._started and self.due > 0:
+            self._due = time.monotonic() + in_seconds
 
     def start(self) -> None:
         """Start it, if it does not run and its delay is over."""

@@ -1,6 +1,5 @@
 """The parent of a worker, beside what tests of whole workers see."""
 
-import math
 import os
 import signal
 import sys
@@ -8,13 +7,17 @@ from typing import Any
 
 import pytest
 
+from runner.tasks import parent
 from runner.tasks.parent import _Kept
 
 
-def test_one_on_demand_is_due_once_it_is_needed() -> None:
+def test_one_on_demand_is_due_once_it_is_needed_or_nobody_says_that_it_is_not() -> None:
     kept = _Kept(os.environ, (), on_demand=True)
-    assert kept.due == math.inf
-    kept.is_needed()
+    assert 0 < kept.due <= parent.SILENT
+    kept.is_needed(in_seconds=1000)
+    assert parent.SILENT < kept.due <= 1000
+    kept.is_needed(in_seconds=0)
+    kept.is_needed(in_seconds=1000)
     assert kept.due <= 0
 
 

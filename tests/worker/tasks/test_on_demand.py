@@ -102,7 +102,7 @@ def test_it_asks_once_and_says_so_to_the_fleet(
     redis: Any, server: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = list[int]()
-    monkeypatch.setattr(on_demand, "_ask", lambda: asked.append(1))
+    monkeypatch.setattr(on_demand, "_ask", lambda now: asked.append(1) if now else None)
     redis.lpush(queue_of("some"), "job")
     first = on_demand.Processes(server.url, "some")
     first.start()
@@ -118,7 +118,7 @@ def test_the_fleet_hears_it_also_from_a_store_that_refuses_writes_at_first(
     own_server: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = list[int]()
-    monkeypatch.setattr(on_demand, "_ask", lambda: asked.append(1))
+    monkeypatch.setattr(on_demand, "_ask", lambda now: asked.append(1) if now else None)
     with connect(own_server.url) as client:
         client.lpush(queue_of("some"), "job")
         client.config_set("maxmemory", 1)
