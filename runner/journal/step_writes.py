@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from runner.core import fault_points
 from runner.core.errors import InputRequired, Interrupted
@@ -35,6 +35,7 @@ class StepWrites(RecordedSteps):
     on_unrecorded: Callable[[str], None]
     asked: InputRequired | None = None  #: what was raised because a person has not answered yet
     ends_when_asked = False  #: nothing more is begun then: a framework may have taken it for a tool's failure
+    printed: TextIO | None = None  #: where what its task prints is kept, in threads of its own, too
     watched: bool  #: an observer wants its model calls
 
     @functools.cached_property

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any, TextIO
 
 from runner.adapters.frameworks.approvals import ask_text
-from runner.journal.current_journal import current_journal
+from runner.journal.current_journal import current_journal, journal_here
 
 _lock = threading.Lock()
 
@@ -60,6 +60,8 @@ def attach(*, last_line: bool = False) -> Printed:
             sys.stdin = _Stdin(sys.stdin)
     printed = Printed(last_line=last_line)
     _printed.set(printed)
+    if (journal := journal_here()) is not None:
+        journal.printed = printed
     return printed
 
 
@@ -90,7 +92,10 @@ class _Stdout:
         self._real = real
 
     def write(self, text: str) -> int:
-        if (printed := _printed.get()) is not None:
+        printed: TextIO | None = _printed.get()
+        if printed is None and (journal := journal_here()) is not None:
+            printed = journal.printed  # this is a thread that the task began
+        if printed is not None:
             printed.write(text)
         return self._real.write(text)
 

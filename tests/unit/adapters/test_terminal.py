@@ -63,3 +63,18 @@ def test_a_task_that_was_not_attached_reads_what_it_would_without_the_others(
         monkeypatch.setattr(terminal, "current_journal", lambda: (journals[1], False))
         assert contextvars.Context().run(sys.stdin.fileno) == real.fileno()
         assert contextvars.Context().run(input) == "a line"
+
+
+def test_what_a_thread_of_a_task_prints_is_the_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    journals = SimpleNamespace(printed=None), SimpleNamespace(printed=None)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    kept = []
+    for journal in journals:
+        monkeypatch.setattr(terminal, "current_journal", lambda: None)
+        monkeypatch.setattr(terminal, "journal_here", lambda one=journal: one)
+        kept.append(contextvars.Context().run(attach))
+        contextvars.Context().run(print, "of its own")  # as in a thread that it began
+    monkeypatch.setattr(terminal, "journal_here", lambda: None)
+    contextvars.Context().run(print, "of nobody")
+    assert [one.getvalue() for one in kept] == ["of its own\n"] * 2
