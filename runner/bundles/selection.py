@@ -203,6 +203,8 @@ class Selection:
     def _verdict(self, path: Path, is_folder: bool) -> Why | Literal["selected", "wanted", "cache"]:
         """Decide on a file or folder: the ignore file includes "wanted" ones again."""
         name = path.relative_to(self._base).as_posix() + "/" * is_folder
+        if name == CALLS_FILE:  # even if it is wanted: a worker would take it for the recorded calls
+            return "own"
         found = self._rules.check_file(name)
         if found.include is False:
             return "wanted"

@@ -210,6 +210,10 @@ class TestWhatStaysOut:
         kept = [".env.example", "a/data/x.csv", "a/keep.log", "crew.py", "data/small.csv", "vendored/pyvenv.cfg"]
         assert names(pack_folder(tmp_path)) == kept
 
+    def test_a_file_named_as_the_recorded_calls_is_never_packed(self, tmp_path):
+        write(tmp_path, {"crew.py": "", ".runnerignore": "!.runner-calls.json\n", ".runner-calls.json": "{"})
+        assert names(pack_folder(tmp_path)) == ["crew.py"]
+
     @pytest.mark.parametrize("place", ["team/.runnerignore", ".runnerignore"])
     def test_runnerignore_in_a_package_or_beside_it(self, tmp_path, place):
         rule = "/big.csv" if place.startswith("team") else "/team/big.csv"
