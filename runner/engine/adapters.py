@@ -148,10 +148,7 @@ def chosen(things: list[tuple[str, object]]) -> list[tuple[str, object]]:
 def _outermost(things: list[tuple[str, object]]) -> list[tuple[str, object]]:
     """Return the agents that are not sub-agents of others; of several that contain each other, the one with most."""
     ids = {id(thing) for _, thing in things}
-    parts = {
-        id(thing): {id(part) for plugin in plugins() for part in plugin.parts(thing)} & ids - {id(thing)}
-        for _, thing in things
-    }
+    parts = {id(thing): _parts(thing, ids) for _, thing in things}
     reach = {one: set(found) for one, found in parts.items()}
     for _ in things:
         for found in reach.values():
@@ -162,6 +159,19 @@ def _outermost(things: list[tuple[str, object]]) -> list[tuple[str, object]]:
         return any(other not in reach[one] or len(parts[other]) > len(parts[one]) for other in over)
 
     return [(name, thing) for name, thing in things if not is_inner(id(thing))] or things
+
+
+def _parts(thing: object, named: set[int]) -> set[int]:
+    """Return the ids of the ``named`` sub-agents of an agent, and of those without a name among its sub-agents."""
+    seen = {id(thing): thing}  # kept, so that no other object gets one of these ids
+    left = [thing]
+    while left:
+        one = left.pop()
+        for part in (part for plugin in plugins() for part in plugin.parts(one)):
+            if id(part) not in seen:
+                seen[id(part)] = part
+                left += [part] if id(part) not in named else []
+    return seen.keys() & named - {id(thing)}
 
 
 def is_crew(thing: object) -> bool:
