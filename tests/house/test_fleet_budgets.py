@@ -263,6 +263,6 @@ def test_one_more_costs_no_more_than_it_did(what, server, redis, tmp_path, monke
     counted = (found.sent, found.trips, found.inside)
     assert tuple(map(round, counted)) == (budget.sent, budget.trips, budget.inside), "to be written down if it is less"
     assert math.floor(found.calls) <= budget.calls * MARGIN, "one in many steps may meet a beat"
-    assert found.received <= budget.received + 2, "what took longer than usual is written with more digits"
+    assert found.received <= budget.received + 4, "what took longer than usual is written with more digits"
     assert math.floor(found.answered) <= budget.answered, "and so is what is answered"
     assert found.garbage <= budget.garbage, "something of it refers to itself"
