@@ -69,15 +69,12 @@ class Trace:
             self.lines.append((by, to, what))
 
     def command(self, command: Command) -> None:
-        """Keep what a worker asks of the store: scripts, but for those that are asked again and again, or some time."""
+        """Keep what a task asks of the store: scripts. What its worker does meanwhile may come anywhere."""
         who = command.connection.split(":")
         name = "record_own_step" if command.name == "HSETNX" else command.name  # as it does, without a script
-        if who[0] != "runner" or len(who) > 3 or name not in _said():
-            return
-        if name in ("beat", "elect", "take", "redeliver", "move_due", "check_runs", "trim", "reap"):
-            return
-        worker = self.names.get(who[1], who[1])
-        self.add(f"task on {worker}" if len(who) == 3 else worker, "store", name)
+        is_of_task = len(who) == 3 and (who[2] == "mark" or who[2][:1].isdigit())
+        if is_of_task and name in _said() and name != "take":
+            self.add(f"task on {self.names.get(who[1], who[1])}", "store", name)
 
     def unblocked(self, command: Command) -> None:
         """What a worker that is asked to end tells the server about its own consumer."""
