@@ -62,6 +62,8 @@ def optional(function: Callable[..., object]) -> dict[str, object]:
 def called(attr: str, value: Any) -> Program:
     """The program that a function is, under that name in its file, with the arguments that it has."""
     name = attr.removesuffix(CALL)
+    if inspect.isgeneratorfunction(plain := inspect.unwrap(value)) or inspect.isasyncgenfunction(plain):
+        raise BadCrew(f"{name} yields, and a run has one result: name a function that returns it")
     try:
         found = [] if inspect.isclass(value) else list(signature_of(value).parameters.values())
     except (TypeError, ValueError):  # a builtin that does not tell

@@ -5,6 +5,7 @@ Reading files knows none of them by name: the adapters that are installed put th
 
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -91,6 +92,28 @@ def word_of(values: Iterable[object]) -> str:
     """What people call what is made of these values of a file: "agent" where all that makes something is a framework of
     agents."""
     return "agent" if _words(values) == {"agent"} else "crew"
+
+
+def makes(values: Iterable[object]) -> bool:
+    """Whether something among these values of a file makes crews or agents, or is one."""
+    return bool(_words(values))
+
+
+def may_come_from(packages: Iterable[str]) -> bool:
+    """Whether modules of these packages, as far as they are imported, use a framework; or whether some plugin does not
+    say which module is its."""
+    if any(not _makers(one) and not type(one).__module__.startswith("runner.") for one in installed):
+        return True
+    tops, makers = set(packages), {name for one in installed for name in _makers(one)}
+    loaded = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] in tops]
+    found = modules_of(value for module in loaded for value in list(getattr(module, "__dict__", {}).values()))
+    return any(f"{name}.".startswith(f"{maker}.") for name in found for maker in makers)
+
+
+def modules_of(values: Iterable[object]) -> set[str]:
+    """The names of the modules among these values, and of those that the others come from."""
+    named = (one.__name__ if isinstance(one, ModuleType) else getattr(one, "__module__", None) for one in values)
+    return {name for name in named if isinstance(name, str)}
 
 
 def words_of(values: Iterable[object]) -> str:

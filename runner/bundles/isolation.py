@@ -311,6 +311,13 @@ typed: list[Callable[[str], str | None]] = []
 """Gives what a person answers to this prompt where a task is being done; None elsewhere. An adapter puts it here."""
 
 
+def values_beside(module: ModuleType) -> list[object]:
+    """What the imported modules of a module's bundle hold, its own among them."""
+    bundle = module.__name__.partition(".")[0]
+    modules = [one for name, one in list(sys.modules.items()) if f"{name}.".startswith(f"{bundle}.")]
+    return [value for one in modules for value in list(vars(one).values())]
+
+
 def read_line(prompt: object = "", /) -> str:
     """``input`` for the code of bundles: a task asks a person, as a worker has no terminal. Not while it is read."""
     if being_read() is not None:

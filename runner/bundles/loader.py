@@ -311,19 +311,38 @@ def _named_crew(module: ModuleType, attr: str, is_crew: Callable[[object], bool]
     if is_program:
         return called(attr, value)
     if not is_crew(value) and callable(value):
-        is_class = inspect.isclass(value)
+        function, is_class = value, inspect.isclass(value)
+        if not is_class and _makes_no_crew(module, value):
+            return called(attr, value)
         value = _call(value, f"{file}:{attr}", module, attr)
         method = next((name for name in METHODS if is_class and hasattr(value, name)), None)
         if method and not is_crew(value):
             value = getattr(value, method)
             value = value if is_crew(value) else _call(value, f"{file}:{attr}.{method}", module, attr)
         if not is_crew(value):
-            raise BadCrew(f"{file}:{attr} returned {kind_in_words(value)}, {not_a_crew(module)}")
+            if not is_class and not frameworks.makes(isolation.values_beside(module)):
+                return called(attr, function)
+            hint = "" if is_class else f"; to run it as a function, name {file}:{Program(attr).attr}"
+            raise BadCrew(f"{file}:{attr} returned {kind_in_words(value)}, {not_a_crew(module)}{hint}")
     if not is_crew(value):
         crews = [name for name, one in vars(module).items() if is_crew(one) and not name.startswith("_")]
         there = f"; {file} has {', '.join(crews[:6])}" if crews else ""
         raise BadCrew(f"{file}:{attr} is {kind_in_words(value)}, {not_a_crew(module)}{there}")
     return value
+
+
+def _makes_no_crew(module: ModuleType, value: object) -> bool:
+    """Whether nothing that a function uses could make a crew, so that it need not be called to see what it returns."""
+    plain = inspect.unwrap(getattr(value, "__func__", value))  # type: ignore[arg-type]  # what is no function is returned
+    values = isolation.values_beside(module)
+    if not inspect.isfunction(plain) or frameworks.makes(values):
+        return False
+    used = {name.partition(".")[0] for name in frameworks.modules_of(values)} - sys.stdlib_module_names
+    is_ours = any(inspect.ismodule(one) and f"{one.__name__}.".startswith("runner.") for one in values)
+    if is_ours or frameworks.may_come_from(used - {"runner", module.__name__.partition(".")[0]}):
+        return False
+    imported = script.imports_used(plain.__code__, plain.__globals__)
+    return all(name.partition(".")[0] in sys.stdlib_module_names for name in imported)
 
 
 def _call(function: object, label: str, module: ModuleType, attr: str) -> object:

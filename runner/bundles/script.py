@@ -1,6 +1,7 @@
 """Runs a file as a script: with the block under ``if __name__ == "__main__":``, which an import skips."""
 
 import ast
+import dis
 import inspect
 import sys
 from collections.abc import Iterator
@@ -22,14 +23,22 @@ def names_in(module: ModuleType) -> set[str]:
 def names_used(code: CodeType, known: dict[str, object]) -> set[str]:
     """The globals and attributes that code names, and those of what it uses of its own bundle. ``known`` are its
     globals."""
+    return {name for one in _used(code, known) for name in names_of(one)}
+
+
+def imports_used(code: CodeType, known: dict[str, object]) -> set[str]:
+    """The modules that code imports when it runs, and those that what it uses of its own bundle imports."""
+    return {name for one in _used(code, known) for name in _imports_of(one)}
+
+
+def _used(code: CodeType, known: dict[str, object]) -> Iterator[CodeType]:
     bundle = f"{str(known.get('__name__')).partition('.')[0]}."
-    found: set[str] = set()
     seen: set[int] = set()
     left = [(code, known)]
     while left:
         code, known = left.pop()
+        yield code
         names = set(names_of(code))
-        found |= names
         for value in [inner for name in names if name in known for inner in _held(known[name])]:
             if id(value) in seen or not str(getattr(value, "__module__", "")).startswith(bundle):
                 continue
@@ -38,7 +47,6 @@ def names_used(code: CodeType, known: dict[str, object]) -> set[str]:
                 function = inspect.unwrap(getattr(one, "__func__", one)) if callable(one) else one
                 if inspect.isfunction(function):
                     left.append((function.__code__, function.__globals__))
-    return found
 
 
 def _held(value: object, depth: int = 3) -> Iterator[object]:
@@ -57,6 +65,13 @@ def names_of(code: CodeType) -> Iterator[str]:
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             yield from names_of(inner)
+
+
+def _imports_of(code: CodeType) -> Iterator[str]:
+    yield from (str(one.argval) for one in dis.get_instructions(code) if one.opname == "IMPORT_NAME")
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _imports_of(inner)
 
 
 def is_call_of(module: ModuleType, name: str) -> bool:

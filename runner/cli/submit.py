@@ -122,6 +122,7 @@ def submit(
                 alone=True,
                 meanwhile=reading(file),
                 own=own,
+                known=partial(_known_calls, key, batch=each is not None) if key is not None and not dry_run else None,
                 paying=not dry_run,
             )
         except UnpaidReading as error:
@@ -173,6 +174,13 @@ def submit(
                 write(detached(handle, as_json))
                 return 0
             return follow(handle, prepared.plan.crew, prepared.plan.total, as_json, write)
+
+
+def _known_calls(key: str, *, batch: bool) -> dict[str, str]:
+    """What models answered when the file was read that was submitted with this key before."""
+    options.check_broker()
+    with Client() as client:
+        return client.known_calls(f"id {key}" if batch else key, batch=batch)
 
 
 def _own_files(each: str | None) -> list[os.stat_result]:

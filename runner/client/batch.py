@@ -108,14 +108,18 @@ class Batch:
         return found
 
 
-def by_first(target: str | Path | Prepared, inputs: Iterable[Mapping[str, Any]]) -> tuple[Prepared, Iterable[Numbered]]:
+def by_first(
+    target: str | Path | Prepared,
+    inputs: Iterable[Mapping[str, Any]],
+    known: Callable[[], Mapping[str, str]] | None = None,
+) -> tuple[Prepared, Iterable[Numbered]]:
     """Prepare the crew with the first of ``inputs``, and return it with all numbered inputs. The first is needed
-    because what a file runs, and which crew its classes create, can depend on the inputs.
+    because what a file runs, and which crew its classes create, can depend on the inputs. ``known`` is as in `prepare`.
     """
     left = iter(inputs)
     first = list(islice(left, 1))
     if not isinstance(target, Prepared):
-        target = prepare(str(target), inputs=first[0] if first else None)
+        target = prepare(str(target), inputs=first[0] if first else None, known=known)
     return target, enumerate(chain(first, left), 1)
 
 

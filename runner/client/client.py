@@ -7,6 +7,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, TypeVar
@@ -128,7 +129,10 @@ class Client:
         `Conflict` if ``id`` was used for another crew or inputs, `StoreUnreachable` if the store stays away.
         """
         run_id = run_id_for(id) if id is not None else new_id()
-        prepared = target if isinstance(target, Prepared) else prepare(str(target), inputs=inputs)
+        if not isinstance(target, Prepared):
+            known = partial(self.known_calls, id) if id is not None else None
+            target = prepare(str(target), inputs=inputs, known=known)
+        prepared = target
         given = prepared.given(inputs)
         prepared.refuse_missing(given)
         fields = run_fields(prepared, given, max_checkpoints, checkpoint_on, self.store.queue(queue), keep, models)
@@ -155,7 +159,8 @@ class Client:
         for each run that is over. With the ``id`` and inputs of an earlier batch, that batch continues: no input is
         submitted twice.
         """
-        prepared, numbered = by_first(target, inputs)
+        known = partial(self.known_calls, id, batch=True) if id is not None else None
+        prepared, numbered = by_first(target, inputs, known)
         batch = batch_id_for(id if id is not None else secrets.token_hex(8))
         return self.submit_batch(prepared, numbered, batch, at_once, **options)
 
@@ -423,6 +428,16 @@ class Client:
                 "--accept-code-change resumes with the new code, --keep-code with the old"
             )
         return {}, None
+
+    def known_calls(self, id: str, *, batch: bool = False) -> dict[str, str]:
+        """Return what models answered while a crew's file was read that was submitted with this ``id`` (of ``submit``;
+        of ``submit_many`` if it is a ``batch``), so that they are not asked again; nothing if there is no such run.
+        """
+        first = self.store.batches.runs(batch_id_for(id), limit=1) if batch else [(1, run_id_for(id))]
+        try:
+            return self._calls_at_import(self.store.runs.get(first[0][1]).bundle) if first else {}
+        except NotFound:
+            return {}
 
     def _calls_at_import(self, sha: str) -> dict[str, str]:
         """Return what models answered to a bundle's code where that was read; nothing if the bundle is lost."""

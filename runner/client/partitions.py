@@ -144,6 +144,13 @@ class PartitionedClient(Client):
         found.begin_at = begin_at
         return found
 
+    def known_calls(self, id: str, *, batch: bool = False) -> dict[str, str]:
+        """As `Client.known_calls`. The runs of a batch may be on any server."""
+        if not batch:
+            return self.of(id).known_calls(id)
+        found = (self.at(place).known_calls(id, batch=True) for place in range(len(self.urls)))
+        return next((calls for calls in found if calls), {})
+
     def resume_many(self, batch: str, *, at_once: int = AT_ONCE, **how: bool) -> Batch:
         """As `Client.resume_many`."""
         found = PartitionedBatch(self, batch, at_once)

@@ -7,7 +7,7 @@ import os
 import socket
 import tarfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -76,7 +76,7 @@ class Prepared:
     reader: Reader
     """The process that read it; gone unless its plan grows."""
     calls: int = 0
-    """How many calls its file made while it was read. The answers go with its code."""
+    """How many calls its file made while it was read, beside those that were known. The answers go with its code."""
     calls_kept: int = 0
     """How many of these answers do: as many as its bundle has room for."""
 
@@ -144,6 +144,7 @@ def prepare(
     meanwhile: AbstractContextManager[None] | None = None,
     own: Iterable[os.stat_result] = (),
     calls: Mapping[str, str] | None = None,
+    known: Callable[[], Mapping[str, str]] | None = None,
     paying: bool = True,
 ) -> Prepared:
     """Read, plan and pack a crew. Nothing is stored.
@@ -157,6 +158,7 @@ def prepare(
         meanwhile: a context that is open while the file is read.
         own: files that are not packed, by their status: those that the command reads and writes.
         calls: what models answered when it was read before: they are not asked that again.
+        known: gets more of these; it is called only if the file asks a model while it is read.
         paying: whether the file may ask models while it is read. Their answers are packed, and serve wherever the file
             is imported for a run.
 
@@ -164,7 +166,7 @@ def prepare(
     """
     target = parse_target(target_text)
     request, limit = Request.of(target, inputs or {}, calls=calls, paying=paying), limit or settings.bundle_limit()
-    reader = Reader(request, alone=alone)
+    reader = Reader(request, alone=alone, known=known)
     try:
         with meanwhile or nullcontext():
             try:
@@ -179,7 +181,7 @@ def prepare(
                 if wanted is None or not _may_differ(error, wanted) or (python := _elsewhere(wanted)) is None:
                     raise
                 reader.close()
-                reader = Reader(replace(request, calls=reader.calls), python=python)
+                reader = Reader(replace(request, calls=reader.calls), python=python, known=known)
                 found = reader.found()
             calls_kept = 0
             if reader.calls:
@@ -209,8 +211,8 @@ def prepare(
         triggers=found["triggers"],
         environment=f"{wanted.digest} {target.file.relative_to(target.root).as_posix()}" if wanted is not None else "",
         reader=reader,
-        calls=len(reader.calls),
-        calls_kept=calls_kept,
+        calls=reader.paid,
+        calls_kept=max(0, calls_kept - (len(reader.calls) - reader.paid)),
     )
 
 

@@ -5,7 +5,9 @@ wherever the code is imported for a run. What is new there is recorded for the t
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,9 @@ from runner.journal.recorder import OneByOne
 _STEP = "import"  #: what the records of a task are under that were made while its code was imported
 
 
+_LOOKING = ("place_call", "serve_call", "find_step")  #: the methods by which a journal looks for a record
+
+
 class UnpaidCall(BaseException):
     """A file that is read without paying came to a call of a model."""
 
@@ -26,13 +31,21 @@ class UnpaidCall(BaseException):
 class ReadCalls(OneByOne):
     """The calls of a file that is read in this process: open it as a context around all that runs its code.
 
-    ``root`` is the folder of its code. ``records`` are those of an earlier reading, to which new ones are added. If it
-    is not ``paying``, a new call is not made: it raises `UnpaidCall`.
+    ``root`` is the folder of its code. ``records`` are those of an earlier reading, to which new ones are added.
+    ``known`` gets more of them, and is called before the first call. If it is not ``paying``, a new call is not made:
+    it raises `UnpaidCall`.
     """
 
     can_wait = False
 
-    def __init__(self, root: Path, records: Mapping[str, str] | None = None, *, paying: bool = True) -> None:
+    def __init__(
+        self,
+        root: Path,
+        records: Mapping[str, str] | None = None,
+        *,
+        paying: bool = True,
+        known: Callable[[], Mapping[str, str]] | None = None,
+    ) -> None:
         self.records = dict(records or {})
         self.refused = False  #: it came to a new call, and was not paying
         self._journal = Journal(dict(self.records), self, CancelScope())
@@ -40,6 +53,10 @@ class ReadCalls(OneByOne):
         if not paying:
             self._place = self._journal.place_call
             self._journal.place_call = self._recorded_only  # type: ignore[method-assign]  # this one's
+        self._known, self._asking = known, threading.RLock()
+        if known is not None:
+            for name in _LOOKING:
+                setattr(self._journal, name, partial(self._after_known, name))
         self._open = contextlib.ExitStack()
 
     def __enter__(self) -> None:
@@ -66,6 +83,18 @@ class ReadCalls(OneByOne):
     def place(self, step: str) -> str:
         """Return the step itself."""
         return step
+
+    def _after_known(self, name: str, *about: Any, **how: Any) -> Any:
+        """The first use of the journal: add what is known, and look in it from then on."""
+        with self._asking:
+            known, self._known = self._known, None
+            if known is not None:
+                found = known()
+                self.records.update(found)
+                self._journal.add_recorded(found)
+                for one in _LOOKING:
+                    delattr(self._journal, one)
+        return getattr(self._journal, name)(*about, **how)
 
     def _recorded_only(self, *about: Any, **how: Any) -> Any:
         frame, place, recorded = self._place(*about, **how)

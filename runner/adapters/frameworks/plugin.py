@@ -102,14 +102,7 @@ class FrameworksPlugin(AdapterPlugin):
 
         if not scripts or PROMPT in (given.get() or {}):
             return []
-        bundle = module.__name__.partition(".")[0]
-        values = [
-            value
-            for name, one in list(sys.modules.items())
-            if name == module.__name__ or name.startswith(f"{bundle}.")
-            for value in list(vars(one).values())
-        ]
-        return scripts if frameworks.word_of(values) == self.word else []
+        return scripts if frameworks.word_of(isolation.values_beside(module)) == self.word else []
 
     def imported(self) -> None:
         """Uses of its tools are steps from here on, and no agent is run while a file is read."""

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, Any
@@ -132,13 +132,21 @@ os.register_at_fork(after_in_child=_shared.forget)
 class Reader:
     """Reads one crew file. ``alone`` says that this process has one thread: then it is forked itself.
 
-    With ``python``, it is read by that interpreter.
+    With ``python``, it is read by that interpreter. ``known`` is called if the file makes a call of a model; it returns
+    the records of those that were made when it was read before.
     """
 
-    def __init__(self, request: Request, *, alone: bool = False, python: Path | None = None) -> None:
+    def __init__(
+        self,
+        request: Request,
+        *,
+        alone: bool = False,
+        python: Path | None = None,
+        known: Callable[[], Mapping[str, str]] | None = None,
+    ) -> None:
         self._request = request
         self._alone = alone and threading.active_count() == 1 and python is None
-        self._python = python
+        self._python, self._known, self._answered = python, known, 0
         self._lock = threading.Lock()
         self._pid = 0
         self._start()
@@ -147,6 +155,11 @@ class Reader:
     def calls(self) -> dict[str, str]:
         """Return the records of the calls of models that the file made while it was read."""
         return self._request.calls
+
+    @property
+    def paid(self) -> int:
+        """Return how many of these were not known before."""
+        return len(self.calls) - self._answered
 
     def found(self) -> Found:
         """Return the result of reading. Raises `UsageError` if something is wrong with the file.
@@ -191,6 +204,7 @@ class Reader:
                     "request": asdict(self._request),
                     "environment": dict(os.environ),
                     "path": None if self._python else _import_path(),
+                    "known": self._known is not None,
                 }
             )
 
@@ -199,6 +213,11 @@ class Reader:
 
     def _answer(self) -> Any:
         answer = self._line()
+        if "wants" in answer and self._known is not None:
+            records = dict(self._known())
+            self._answered += len(records)
+            self._send(records)
+            answer = self._line()
         self._request = replace(self._request, calls=answer.get("calls", self.calls))
         if "ended" in answer:
             raise _Ended(f"{Path(self._request.file).name}: {_how_it_ended(answer['ended'])}")

@@ -124,7 +124,13 @@ def _answer_all(connection: socket.socket) -> None:
     lines = connection.makefile("rb")
     asked = json.loads(lines.readline())
     request = Request(**asked["request"])
-    calls = ReadCalls(Path(request.root), request.calls, paying=request.paying)
+
+    def known() -> Any:
+        connection.sendall(json.dumps({"wants": "calls"}).encode() + b"\n")
+        return json.loads(lines.readline())
+
+    known_calls = known if asked["known"] else None
+    calls = ReadCalls(Path(request.root), request.calls, paying=request.paying, known=known_calls)
     reading: list[Reading] = []
 
     def read() -> Any:

@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
-from runner.bundles import isolation, loader
+from runner import Crew
+from runner.bundles import frameworks, isolation, loader
 from runner.bundles.loader import ModuleMissing, find_crew, in_use, key_of, load, unload, using
+from runner.bundles.program import Program
 from runner.bundles.target import parse_target
 from runner.core.errors import BadCrew, BadInput, Interrupted, MissingDependency
+from runner.engine import adapters
 
 pytestmark = pytest.mark.usefixtures("no_module_leaks")
 
@@ -178,6 +181,7 @@ class TestFindCrew:
         fake = type(sys)("runner.fake")
         fake.FakeCrew = FakeCrew
         monkeypatch.setitem(sys.modules, "runner.fake", fake)
+        monkeypatch.setattr(frameworks, "makes", lambda values: True)  # as if a plugin named the module of its crews
 
         def find(code: str, attr: str | None = None) -> tuple[str, object]:
             root = make("one", {"crew.py": CREW + textwrap.dedent(code)})
@@ -328,3 +332,82 @@ def test_wherever_a_stop_comes_the_bundle_is_let_go() -> None:
         if ended:
             assert instruction > 5
             return
+
+
+class TestFunctions:
+    """A function that is named, of a file without a framework."""
+
+    PLAIN = """
+        from pathlib import Path
+        import parts
+
+        def work(topic: str, many: int = 2) -> str:
+            Path("done").touch()
+            return parts.times(topic, many)
+
+        async def awaited(topic):
+            return topic
+
+        class Desk:
+            def work(self):
+                Path("done").touch()
+                return 3
+
+        def yields():
+            yield 1
+    """
+    PARTS = {"parts.py": "import json\ndef times(text, many):\n    return json.dumps(text * many)"}
+
+    @pytest.fixture(autouse=True)
+    def _here(self, monkeypatch, tmp_path):
+        monkeypatch.chdir(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("attr", "program"),
+        [
+            ("work", Program("work", needs=("topic",), takes=("topic", "many"), kinds={"many": "int"})),
+            ("awaited", Program("awaited", needs=("topic",), takes=("topic",))),
+            ("Desk.work", Program("Desk.work")),
+        ],
+    )
+    def test_it_is_run_as_a_function_and_is_not_called_to_be_read(self, make, attr, program, tmp_path):
+        module = load_crew(make("one", {"crew.py": textwrap.dedent(self.PLAIN), **self.PARTS}))
+        found = find_crew(module, attr, adapters.is_crew)
+        assert found == (f"{attr}()", program)
+        assert (found[1].needs, found[1].takes or ()) == (program.needs, program.takes or ())
+        assert not (tmp_path / "done").exists()
+
+    def test_one_that_yields_is_refused(self, make):
+        module = load_crew(make("one", {"crew.py": textwrap.dedent(self.PLAIN), **self.PARTS}))
+        with pytest.raises(
+            BadCrew, match=r"^yields yields, and a run has one result: name a function that returns it$"
+        ):
+            find_crew(module, "yields", adapters.is_crew)
+
+    @pytest.mark.parametrize(
+        "files",
+        [
+            {"crew.py": "from parts import build\ndef make():\n    return build()"},
+            {"crew.py": "def make():\n    import parts\n    return parts.build()"},
+            {"crew.py": "def make():\n    from parts import build\n    return build()"},
+            {"crew.py": "import runner\ndef make():\n    return runner.Crew(tasks=[runner.Task(name='a', run=print)])"},
+            {"crew.py": "def make():\n    import runner as r\n    return r.Crew(tasks=[r.Task(name='a', run=print)])"},
+        ],
+    )
+    def test_one_that_makes_a_crew_in_some_other_way_is_called(self, make, files):
+        parts = "from runner import Crew, Task\ndef build():\n    return Crew(tasks=[Task(name='a', run=print)])"
+        module = load_crew(make("one", {**files, "parts.py": parts}))
+        name, crew = find_crew(module, "make", adapters.is_crew)
+        assert (name, type(crew)) == ("make", Crew)
+
+    def test_one_of_a_package_that_uses_a_framework_is_called(self, make, monkeypatch):
+        package = type(sys)("our_crews")
+        exec("import pydantic_ai as ai\ndef build():\n    return ai.Agent('test')", vars(package))
+        monkeypatch.setitem(sys.modules, "our_crews", package)
+        module = load_crew(make("one", {"crew.py": "from our_crews import build\ndef make():\n    return build()"}))
+        assert find_crew(module, "make", adapters.is_crew)[0] == "make"
+
+    def test_what_returns_no_crew_is_a_function_though_it_had_to_be_called(self, make):
+        code = "def make():\n    import parts\n    return parts.times('ab', 2)"
+        module = load_crew(make("one", {"crew.py": code, **self.PARTS}))
+        assert find_crew(module, "make", adapters.is_crew) == ("make()", Program("make"))

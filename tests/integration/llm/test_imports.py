@@ -291,3 +291,22 @@ def test_a_bundle_of_as_many_files_as_there_may_be_has_no_room_for_answers(
     filled, kept = bundle.with_calls(packed, {"a": "b"})
     assert kept == 0
     unpacking.unpack(filled.data, filled.sha256, tmp_path)
+
+
+def test_only_a_file_that_asks_a_model_has_its_answers_looked_up(crew_of: Any, models: ModelServer) -> None:
+    looked: list[str] = []
+
+    def known() -> dict[str, str]:
+        looked.append("up")
+        return dict(answers)
+
+    answers: dict[str, str] = {}
+    quiet = crew_of("crew = Crew(tasks=[Task(name='a', run=lambda ctx: 'x')])")
+    assert (prepare(str(quiet), known=known).calls, looked) == (0, [])
+    asks = crew_of("found = ask('one')\ncrew = Crew(tasks=[Task(name='a', run=lambda ctx: 'x')])")
+    first = prepare(str(asks), known=known)
+    assert (first.calls, looked) == (1, ["up"])
+    answers |= unpacking.calls_in(first.packed.data, first.packed.sha256)
+    again = prepare(str(asks), known=known)
+    assert (again.calls, again.packed.sha256) == (0, first.packed.sha256)
+    assert asked(models) == {"one": 1}

@@ -105,7 +105,10 @@ def test_what_a_script_of_the_project_calls_is_run_where_there_is_no_prompt(tmp_
 def test_what_is_no_agent_is_said_in_the_words_of_agents(tmp_path: Path) -> None:
     (tmp_path / "agent.py").write_text(OPENAI + TOOLS + "def make():\n    return 3\n")
     module = loader.load_target(parse_target(str(tmp_path / "agent.py")))
-    with pytest.raises(BadCrew, match=r"^agent\.py:make returned an int, not an agent$"):
+    with pytest.raises(
+        BadCrew,
+        match=r"^agent\.py:make returned an int, not an agent; to run it as a function, name agent\.py:make\(\)$",
+    ):
         loader.find_crew(module, "make", adapters.is_crew, adapters.chosen, adapters.factories)
 
 

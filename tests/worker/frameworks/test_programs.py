@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from runner.client import Client
-from runner.core.errors import BadCrew
+from runner.core.errors import BadCrew, BadInput
 from runner.testing import Answer, Call, ModelServer
 
 from ...support.soak import in_soak
@@ -79,6 +79,20 @@ def test_a_program_that_returns_what_is_neither_json_nor_text_gives_what_it_prin
     assert [one.wait(150).outputs for one in (bare, said)] == [{"bare": "as printed"}, {"said": "as text"}]
     logged = [[event.fields["text"] for event in one.events() if event.type == "task_log"] for one in (bare, said)]
     assert logged == [["bare returned an object, which is not JSON: the result is what it printed"], []]
+
+
+def test_a_function_that_is_named_is_run_with_the_run_s_inputs(fleet: Any, client: Client, tmp_path: Path) -> None:
+    (file := tmp_path / "script.py").write_text(
+        "def work(topic: str, many: int = 2) -> str:\n    return topic * many\n\n"
+        "async def awaited(topic):\n    return {'about': topic}\n"
+    )
+    fleet.start("--concurrency", "1", "--pool", "prefork")
+    typed = client.submit(f"{file}:work", {"topic": "owl", "many": "3"})
+    awaited = client.submit(f"{file}:awaited", {"topic": "owl"})
+    assert typed.wait(150).outputs == {"work": "owlowlowl"}
+    assert awaited.wait(150).outputs == {"awaited": '{"about": "owl"}'}
+    with pytest.raises(BadInput, match="needs the input 'topic'"):
+        client.submit(f"{file}:work")
 
 
 def test_what_libraries_log_is_what_they_log_alone(fleet: Any, client: Client, tmp_path: Path) -> None:

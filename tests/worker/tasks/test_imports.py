@@ -97,3 +97,26 @@ def test_code_that_is_accepted_is_answered_from_what_the_earlier_code_was(
         assert result.outputs["first"] == "task with import: 0: 1 1.0"
     else:
         assert asked == ["import", "task with import: 0", "import", "more", "task with import: 2"]
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_who_submits_with_an_id_again_pays_for_no_call_at_import(
+    write_crew: Any, client: Client, is_batch: bool
+) -> None:
+    # Given a submission whose answer was lost
+    def submit(id: str) -> list[str]:
+        if not is_batch:
+            return [client.submit(file, id=id).id]
+        begun = client.submit_many(file, [{}, {}], id=id)._begin(9)
+        return [run_id for _, run_id, _ in begun or ()]
+
+    with ModelServer(lambda request: Answer(request.text)) as models:
+        file = write_crew(CREW.format(url=models.url))
+        runs = submit("x")
+        assert models.requests == 2
+        # When it is submitted again with the same id, then it is the same, and nothing is asked
+        assert submit("x") == runs
+        assert models.requests == 2
+        # But another submission pays for its own
+        assert submit("y") != runs
+        assert models.requests == 4
