@@ -21,6 +21,8 @@ COUNTERS = (
 """What a run counts of its steps."""
 _OF_TOOLS = {name: name.removeprefix("tools_") for name in COUNTERS if name.startswith("tools_")}
 
+_OF_STEPS = [name for name in COUNTERS if name not in _OF_TOOLS]
+
 EVENTS_KEPT, EVENTS_PER_TASK = 2000, 50
 """How many events of a run are kept, the newest: at least so many, and so many more for each task that was planned."""
 
@@ -85,7 +87,7 @@ class RunRecord:
     def ledger(self) -> dict[str, Any]:
         """The account of the run's steps: a person's own and calls of models; apart from them, what tools did."""
         return {
-            **{name: getattr(self, name) for name in COUNTERS if not name.startswith("tools_")},
+            **{name: getattr(self, name) for name in _OF_STEPS},
             "tools": {"paid": self.tools_paid, "replayed": self.tools_replayed, "in_doubt": self.tools_in_doubt},
         }
 

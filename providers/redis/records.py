@@ -86,5 +86,5 @@ def run_record(run_id: str, found: Mapping[str, str]) -> RunRecord:
         plan_digest=found.get("plan", ""),
         inputs=json.loads(found.get("inputs", "{}")),
         standin=found.get("standin", ""),
-        **{name: int(found.get(name, 0)) for name in counters},
+        **{name: int(found[name]) for name in counters if name in found},
     )

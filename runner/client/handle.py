@@ -282,14 +282,15 @@ def ledger_of(runs: Runs, run: RunRecord, order: Sequence[str] = ()) -> dict[str
     """Return the ledger of a run, with its rows in this order of tasks."""
     prices = NO_PRICES if run.standin else configured(run.created_at)
     place = {task: i for i, task in enumerate(order)}
-    called = any(count for name, count in run.ledger.items() if name != "tools")
+    ledger = run.ledger
+    called = any(count for name, count in ledger.items() if name != "tools")
     lines = sorted(
         runs.ledger(run.id) if called else (),
         key=lambda one: (one.branch != "main", one.branch, place.get(one.task, len(place))),
     )
-    by_tool = runs.tools(run.id) if any(run.ledger["tools"].values()) else {}
+    by_tool = runs.tools(run.id) if any(ledger["tools"].values()) else {}
     by = [line.to_dict(prices) for line in lines]
-    return {**run.ledger, **spent(lines, prices), "by": by, "by_tool": by_tool}
+    return {**ledger, **spent(lines, prices), "by": by, "by_tool": by_tool}
 
 
 Read = tuple[RunRecord, BranchRecord, Mapping[str, Committed]]
@@ -319,6 +320,7 @@ def result_of(runs: Runs, run_id: str, branch: str | None = None, read: Read | N
     in_order = sorted(committed, key=lambda key: committed[key].seq)
     planned = [task.key for task in plan.shown(in_order) if task.key in committed] if plan is not None else []
     newest = committed[in_order[-1]] if in_order else None
+    used = [one.usage for one in committed.values() if one.usage]
     final = committed.get(wanted) if wanted else newest  # a plan that grows ends with what is committed last
     return RunResult(
         run_id=run_id,
@@ -331,5 +333,5 @@ def result_of(runs: Runs, run_id: str, branch: str | None = None, read: Read | N
         error=line.error or None,
         asked=tuple(runs.questions(run_id, branch)) if line.status is RunStatus.waiting else (),
         models=LABELS.get(run.standin, ""),
-        usage_metrics=dict(sum((Counter(one.usage) for one in committed.values() if one.usage), Counter())),
+        usage_metrics=dict(sum(map(Counter, used), Counter())) if used else {},
     )

@@ -12,5 +12,6 @@ if fields.bundle ~= "" and redis.call("HEXISTS", bundle, "data") == 0 then retur
 intact_beginning(home, fields, ready)
 if not unknown then intact_new(run, ready) end
 begin_bundle(bundle, fields, plan, 1)
-create(home, run, run_id, fields, plan, ready, tasks_left, stamp, now())
+local one = {key = run, id = run_id, inputs = fields.inputs, beginning = fields.beginning}
+create(home, {one}, fields, plan, ready, tasks_left, stamp, now())
 return "created"

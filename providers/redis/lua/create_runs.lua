@@ -9,34 +9,33 @@
 if fields.bundle ~= "" and redis.call("HEXISTS", bundle, "data") == 0 then return {"no bundle"} end
 intact_batch(home, batch)
 intact_beginning(home, fields, ready)
-local answers, new, named = {}, 0, {}
+local answers, new, numbers, named, keys = {}, {}, {}, {}, {}
 for i, one in ipairs(runs) do
-  local run = run_key(home, one.id)
+  one.key = run_key(home, one.id)
+  first_keys(one.key, ready, keys)
+end
+local all_unknown = are_unknown(keys)
+for i, one in ipairs(runs) do
   if named[one.id] then
     answers[i] = "exists"
   else
-    local unknown = is_unknown(run, ready)
-    if not unknown and redis.call("EXISTS", run) == 1 then
-      answers[i] = redis.call("HGET", run, "batch") == batch and "exists" or "taken"
+    one.unknown = all_unknown or is_unknown(one.key, ready)
+    if not one.unknown and redis.call("EXISTS", one.key) == 1 then
+      answers[i] = redis.call("HGET", one.key, "batch") == batch and "exists" or "taken"
     else
       answers[i] = "created"
-      new = new + 1
+      new[#new + 1] = one
+      numbers[#numbers + 1] = one.number; numbers[#numbers + 1] = one.id
       named[one.id] = true
-      if not unknown then intact_new(run, ready) end
+      if not one.unknown then intact_new(one.key, ready) end
     end
   end
 end
-if new == 0 then return answers end
-local at = now()
+if #new == 0 then return answers end
 fields.batch = batch
-begin_bundle(bundle, fields, plan, new)
-redis.call("HINCRBY", batch_key(home, batch), "active", new)
-for i, one in ipairs(runs) do
-  if answers[i] == "created" then
-    fields.inputs, fields.beginning = one.inputs, one.beginning
-    create(home, run_key(home, one.id), one.id, fields, plan, ready, tasks_left, stamp, at)
-    redis.call("ZADD", batch_runs_key(home, batch), one.number, one.id)
-  end
-end
+begin_bundle(bundle, fields, plan, #new)
+redis.call("HINCRBY", batch_key(home, batch), "active", #new)
+create(home, new, fields, plan, ready, tasks_left, stamp, now())
+add_all("ZADD", batch_runs_key(home, batch), numbers)
 for _, k in ipairs({batch_key(home, batch), batch_runs_key(home, batch), batch_ended_key(home, batch)}) do redis.call("PERSIST", k) end
 return answers

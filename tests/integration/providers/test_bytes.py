@@ -18,6 +18,7 @@ from runner.core.output import dump, pack_output, unpack_output
 from runner.core.plan import Plan, PlannedTask
 from runner.providers.records import NewRun
 from runner.providers.redis import keys, stream
+from runner.providers.redis.batches import Batches
 from runner.providers.redis.envelope import DIRECT
 from runner.providers.redis.pipelined import PipelinedConnection
 from runner.providers.redis.protocol import queue_of
@@ -86,6 +87,23 @@ def test_a_finished_run_of_one_task_is_small(client: Client, redis: Redis, write
     last = client.store.runs.last_event(run)
     client.fork(run, inputs={"n": 2})
     assert next(iter(client.store.runs.events(run, after=last))).seq == 5
+
+
+def test_each_run_of_a_batch_is_as_small(driver: Driver, redis: Redis) -> None:
+    """Each begins with a stream that has no room for more events, and is not copied when it ends."""
+    plan = plan_of("a")
+    fields = {
+        **{"crew": "many", "adapter": "native", "bundle": "sha", "module": "crew", "attr": "crew", "queue": "jobs"},
+        **{"plan": plan.digest, "keep": "600000", "max_checkpoints": "0", "envelope": DIRECT},
+        **{"checkpoint_on": ",task_completed,", "target": "a-machine:/home/somebody/projects/crew.py::crew"},
+    }
+    driver.runs.put_bundle("sha", b"code")
+    runs = [NewRun(f"r-{number}", number, "{}") for number in range(3)]
+    assert Batches(redis).create("b-1", plan, fields, runs) == ["created"] * 3
+    driver.work()
+    for run in runs:
+        costs = {key: redis.memory_usage(key, samples=0) for key in redis.scan_iter(f"{keys.run_key(run.id)}*")}
+        assert sum(costs.values()) < A_SHORT_RUN, costs
 
 
 @pytest.mark.parametrize("file", ["ops/redis.conf", "runner/client/embedded/keeper.py"])

@@ -39,3 +39,8 @@ local function append(run, seq, kind, ...)
   return put(run, seq, kind, branch, task, parent, started, cause, #rest > 0 and cjson.encode(rest) or "")
 end
 local function emit(run, kind, ...) return append(run, redis.call("HINCRBY", run, "events", 1), kind, ...) end
+-- Redis allots 4 KB to the newest entries of a stream, and gives back what they did not need with the next 4 KB only. A copy
+-- has just what is in it.
+local function settle(run)
+  if redis.call("COPY", events_key(run), copy_key(run), "REPLACE") == 1 then redis.call("RENAME", copy_key(run), events_key(run)) end
+end

@@ -12,13 +12,6 @@ local function finish(home, run, name, status, err, at, known)
     redis.call("ZREM", queued_key(home), queued_ref(r[1], name, task))
     redis.call("ZREM", due_key(home), r[1] .. "|" .. name .. "|" .. task)
   end
-  -- Redis allots 4 KB to the newest entries of a stream, and gives back what they did not need with the next 4 KB only. A copy
-  -- has just what is in it. Of a long stream it would save little, and take its time.
-  local function settle(many)
-    local events = events_key(run)
-    if many > 200 then return end
-    if redis.call("COPY", events, copy_key(run), "REPLACE") == 1 then redis.call("RENAME", copy_key(run), events) end
-  end
   -- A client that waits for a batch is notified of each of its runs that ends. It is kept for as long as the last of them.
   local function leave_batch(batch, of_run, active, keep)
     redis.call("XADD", batch_ended_key(home, batch), "MAXLEN", "~", 1000, "*", "run", r[1], "status", of_run)
@@ -41,7 +34,9 @@ local function finish(home, run, name, status, err, at, known)
   redis.call("ZREM", active_key(home), r[1])
   local keep = countable(r[2])
   redis.call("ZADD", expiring_key(home), at + keep, r[1])
-  settle(known.events or tonumber(r[7] or 0))
+  -- Of a long stream it would save little, and take its time. A run of a batch began with one that was settled, and grew by what it needs.
+  local many = known.events or tonumber(r[7] or 0)
+  if many <= 200 and not (r[5] and many <= 20) then settle(run) end
   if r[5] then leave_batch(r[5], r[4] == name and status or redis.call("HGET", run, "status"), ran and -1 or 0, keep) end
   each_key(run, function(k) redis.call("PEXPIRE", k, keep) end, known.done, known.bare)
   if r[3] == "" then return end
