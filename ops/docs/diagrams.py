@@ -180,12 +180,13 @@ def drawn() -> dict[str, str]:
     lines = performed()
     at = [what for _, _, what in lines]
     commit, stop = at.index("commit"), at.index("SIGTERM")
+    end = at.index("commit", stop) + 1  # what a worker asks for after that, it asks at some time
     return {
         "states of a task": states(TASK_MOVES),
         "states of a run": states(RUN_MOVES),
         "a model call": sequence(lines[at.index("claim") : commit]),
         "a commit": sequence(lines[commit : commit + 2]),
-        "a SIGTERM": sequence(lines[stop:]),
+        "a SIGTERM": sequence(lines[stop:end]),
     }
 
 
