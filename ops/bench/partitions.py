@@ -2,6 +2,10 @@
 
 The machine's cores are shared by servers and clients, so no rate of the clock would tell: what counts is the processor
 time of each server's own process. With a core for each, the busiest server is the limit.
+
+The same operation takes a server more processor time where more processes share the cores and their caches. Two servers
+have twice the clients, so one is measured beside another one that does as much: ten processes are at work either way,
+and what differs is whether the two are one store.
 """
 
 import statistics
@@ -25,18 +29,21 @@ from runner.providers.redis.pipelined import PipelinedConnection
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.workers import Workers
 
-CLIENTS = 4  #: for each server: a fleet has as many workers for each, and a server is busy as long as it is measured
+CLIENTS = 4  #: for each server: a fleet has as many workers for each
 PLAN = Plan("short", (PlannedTask("a"), PlannedTask("b", ("a",), ("a",))))
 
 
 def measure(rounds: int, runs: int) -> Iterator[Row]:
-    """Runs of two tasks: created; each task claimed and committed."""
+    """Runs of two tasks, so many for each server: created; each task claimed and committed."""
     one, two, shares = [], [], []
-    for _ in range(rounds):
-        one.append(runs / max(_busy(1, runs)))
-        spent = _busy(2, runs)
-        two.append(runs / max(spent))
-        shares.append(max(spent) / sum(spent))
+    for number in range(rounds):
+        for together in (False, True) if number % 2 else (True, False):
+            spent = _busy(runs, together=together)
+            if together:
+                two.append(2 * runs / max(spent))
+                shares.append(max(spent) / sum(spent))
+            else:
+                one.append(runs / statistics.mean(spent))
     ratio = median_ratio(two, one)
     yield Row(
         "servers", "two servers, each with a core: runs of two tasks that the busier one's processor time allows",
@@ -46,17 +53,18 @@ def measure(rounds: int, runs: int) -> Iterator[Row]:
     )  # fmt: skip
 
 
-def _busy(many: int, runs: int) -> list[float]:
-    """The seconds of processor time that each of so many servers had for these runs."""
+def _busy(runs: int, *, together: bool) -> list[float]:
+    """The seconds of processor time that each of two servers had for so many runs each, as one store or as two."""
     with ExitStack() as stack:
-        servers = [stack.enter_context(serving()) for _ in range(many)]
+        servers = [stack.enter_context(serving()), stack.enter_context(serving())]
         urls = [server.url for server in servers]
-        clients = CLIENTS * many
-        stack.enter_context(pool := get_context("spawn").Pool(clients))
-        pool.starmap(_do, [(urls, 0, clients)] * clients, chunksize=1)  # processes and scripts are there
+        stores = [urls, urls] if together else [[url] for url in urls]
+        clients = [store for store in stores for _ in range(CLIENTS)]
+        stack.enter_context(pool := get_context("spawn").Pool(len(clients)))
+        pool.starmap(_do, [(store, 0, CLIENTS) for store in clients], chunksize=1)  # processes and scripts are there
         before = [_time(server) for server in servers]
-        each = runs // clients
-        pool.starmap(_do, [(urls, (n + 1) * each, each) for n in range(clients)], chunksize=1)
+        each = runs // CLIENTS
+        pool.starmap(_do, [(store, (n + 1) * each, each) for n, store in enumerate(clients)], chunksize=1)
         return [_time(server) - then for server, then in zip(servers, before, strict=True)]
 
 

@@ -64,7 +64,7 @@ def measure(wanted: set[str], rounds: int, quick: bool) -> Iterator[Row]:
         with serving() as server:
             yield from heartbeat.measure(server, seconds=5 if quick else 10)
     if "servers" in wanted:
-        yield from partitions.measure(rounds, runs=800 if quick else 4000)
+        yield from partitions.measure(rounds, runs=400 if quick else 2000)
 
 
 def main() -> None:
