@@ -237,12 +237,15 @@ def _is_made_of_fields(value: Any) -> bool:
 
 def is_own(value: Any) -> bool:
     """Whether its class is the author's, and not one of the standard library or an installed package."""
-    of = type(value)
+    return not isinstance(value, type) and is_own_class(type(value))
+
+
+def is_own_class(of: type) -> bool:
+    """Whether a class is the author's, and not one of the standard library or an installed package."""
     if of.__module__ == "__main__":
-        return not isinstance(value, type)
+        return True
     file = str(getattr(sys.modules.get(of.__module__), "__file__", None) or "")
-    is_theirs = file.startswith(_INSTALLED) or of.__module__.partition(".")[0] == "runner"
-    return bool(file) and not is_theirs and not isinstance(value, type)
+    return bool(file) and not file.startswith(_INSTALLED) and of.__module__.partition(".")[0] != "runner"
 
 
 def _parts_of(value: Any, kind: str) -> Any:

@@ -3,7 +3,7 @@
 import functools
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, get_type_hints
 
 from pydantic_core import to_jsonable_python
@@ -85,6 +85,26 @@ def keepers(*tools: Any) -> tuple[Any, ...]:
     """The objects of the author's in which tools may keep something: themselves, or what their methods are of."""
     found = [inspect.unwrap(one) if inspect.isroutine(one) else one for one in tools]
     return tuple(one for each in found if context_state.is_own(one := getattr(each, "__self__", each)))
+
+
+def record_own_uses(base: type, method: str, record: Callable[[type], None], *, without: tuple[type, ...] = ()) -> None:
+    """From here on, ``record`` is called with each class that an author derives from the framework's ``base``, and that
+    has the ``method`` by which a tool is used: not if that of what it is derived from is recorded, as it is called by
+    the author's, or if it is ``without``.
+    """
+    own = vars(base).get("__init_subclass__")
+    if hasattr(own, "records_uses"):
+        return
+
+    def __init_subclass__(cls: type, **options: Any) -> None:
+        own.__get__(None, cls)(**options) if own is not None else super(base, cls).__init_subclass__(**options)
+        is_recorded = any(hasattr(vars(one).get(method), "records_uses") for one in cls.__mro__)
+        if method in vars(cls) and context_state.is_own_class(cls) and not (is_recorded or issubclass(cls, without)):
+            record(cls)
+
+    made: Any = classmethod(__init_subclass__)
+    made.records_uses = True
+    base.__init_subclass__ = made  # type: ignore[method-assign]  # as where a class itself has one
 
 
 def is_of(package: str, function: Any) -> bool:

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from runner.adapters.frameworks.approvals import ask, decide, elsewhere
-from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers
+from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers, record_own_uses
 from runner.core.errors import TaskError
 from runner.journal.tool_uses import Use, record_uses
 
@@ -71,6 +71,13 @@ class GoogleADK(AgentFramework):
         if not hasattr(owner.run_async, "records_uses"):
             record_uses(owner, "run_async", _about)
             setattr(owner, "run_async", _asking_by_its_id(owner.run_async))  # noqa: B010 - a house test finds it by this
+        record_own_uses(import_module("google.adk.tools").BaseTool, "run_async", _record_own)
+
+
+def _record_own(tool: Any) -> None:
+    """Record the uses of a class of the author's that is a tool."""
+    record_uses(tool, "run_async", _about_own)
+    setattr(tool, "run_async", _asking_by_its_id(tool.run_async))  # noqa: B010 - a house test finds it by this
 
 
 def _asking_by_its_id(run: Any) -> Any:
@@ -114,10 +121,17 @@ def _about(tool: Any, *, args: dict[str, Any], tool_context: Any) -> Use | None:
     asks = getattr(tool, "_require_confirmation", False) and not tool_context.tool_confirmation
     if asks or inspect.isasyncgenfunction(tool.func):
         return None
+    return Use(str(tool.name), args, (*_lent(tool_context), *keepers(tool.func)), tool.func)
+
+
+def _about_own(tool: Any, *, args: dict[str, Any], tool_context: Any) -> Use:
+    return Use(str(tool.name), args, (*_lent(tool_context), *keepers(tool)))
+
+
+def _lent(tool_context: Any) -> tuple[Any, ...]:
     context = tool_context._invocation_context
     artifacts = getattr(context.artifact_service, "artifacts", None)
-    lent = (context.session.state, vars(tool_context.actions), artifacts)
-    return Use(str(tool.name), args, (*lent, *keepers(tool.func)), tool.func)
+    return context.session.state, vars(tool_context.actions), artifacts
 
 
 FRAMEWORK = GoogleADK()

@@ -1,21 +1,23 @@
 """Agents of pydantic-ai."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
 from runner.adapters.frameworks.approvals import ask, decide, elsewhere
-from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers
+from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers, record_own_uses
 from runner.bundles.arguments import given, needed
 from runner.core.errors import BadCrew, BadInput
 from runner.core.field_errors import format_field_errors
 from runner.core.inputs import kind_of, typed
 from runner.core.plain_text import with_article
-from runner.journal.tool_uses import Use, record_uses
+from runner.journal.tool_uses import Use, record_uses, recorded
 
 _TAKE_CONTEXT = (
     *("_output_validators", "_system_prompt_functions", "_dynamic_toolsets", "_cap_toolsets", "_cap_instructions"),
@@ -73,14 +75,36 @@ class PydanticAI(AgentFramework):
         return as_output(result.output)
 
     def record_uses(self) -> None:
-        """At the method by which a toolset uses one of its tools."""
+        """At the method by which a toolset uses one of its tools, and where a function makes the output."""
         exceptions = import_module("pydantic_ai.exceptions")
         passing = tuple(
             getattr(exceptions, name) for name in ("CallDeferred", "ApprovalRequired") if hasattr(exceptions, name)
         )
-        record_uses(
-            import_module("pydantic_ai.toolsets.function").FunctionToolset, "call_tool", _about, passing=passing
-        )
+        toolsets = import_module("pydantic_ai.toolsets")
+        record_uses(toolsets.FunctionToolset, "call_tool", _about, passing=passing)
+        record = functools.partial(record_uses, name="call_tool", about=_about, passing=passing)
+        made_of_others = (toolsets.WrapperToolset, toolsets.CombinedToolset)
+        record_own_uses(toolsets.AbstractToolset, "call_tool", record, without=made_of_others)
+        _record_outputs(import_module("pydantic_ai._output"))
+
+
+def _record_outputs(module: Any) -> None:
+    """Record the functions of an ``output_type``: below what their errors are told as."""
+    execute = getattr(module, "execute_output_function", None)
+    if execute is None or hasattr(execute, "records_uses"):
+        return
+
+    async def call(schema: Any, args: dict[str, Any], ctx: Any) -> Any:
+        return await schema.call(args, ctx)
+
+    call = recorded(call, _about_output, passing=())
+
+    @functools.wraps(execute)
+    async def execute_output_function(schema: Any, *args: Any, **kwargs: Any) -> Any:
+        return await execute(SimpleNamespace(call=functools.partial(call, schema)), *args, **kwargs)
+
+    execute_output_function.records_uses = True  # type: ignore[attr-defined]  # a mark on a function
+    module.execute_output_function = execute_output_function
 
 
 def _deps_type(agent: Any) -> Any:
@@ -151,9 +175,16 @@ def _decided(requests: Any) -> Any:
 
 
 def _about(toolset: Any, name: str, tool_args: dict[str, Any], ctx: Any, *_: object, **__: object) -> Use:
-    tool = toolset.tools.get(name)
+    tool = getattr(toolset, "tools", {}).get(name)
     calls = getattr(getattr(tool, "function_schema", None), "function", None)
-    return Use(name, tool_args, (ctx.deps, *keepers(getattr(tool, "function", None))), calls)
+    keeper = toolset if tool is None else getattr(tool, "function", None)
+    return Use(name, tool_args, (ctx.deps, *keepers(keeper)), calls)
+
+
+def _about_output(schema: Any, args: dict[str, Any], ctx: Any) -> Use | None:
+    if ctx.partial_output:  # it is called again with the whole
+        return None
+    return Use(schema.name, args, (ctx.deps, *keepers(schema.function)), schema.function)
 
 
 FRAMEWORK = PydanticAI()

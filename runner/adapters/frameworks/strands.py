@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from runner.adapters.frameworks.approvals import ask
-from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers
+from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, is_of, keepers
 from runner.core.annotations import signature_of
 from runner.core.errors import TaskError
 from runner.journal.tool_context import Without
@@ -90,14 +90,22 @@ def _about(tool: Any, *args: Any, **kwargs: Any) -> Use:
     return Use(tool.__name__, [[one for one in args if not isinstance(one, agents)], known], (*lent, *keepers(tool)))
 
 
+def _steers(tool: Any) -> bool:
+    """Whether it is Strands' own, by which a model changes what goes on (a swarm's handoff, the messages): that has to
+    happen again in each process. Its tools that do something else are in a package of theirs.
+    """
+    return is_of("strands", tool) and not tool.__module__.startswith("strands.vended_tools.")
+
+
 def _with_recorded(init: Any) -> Any:
     @functools.wraps(init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         given = signature_of(init).bind(self, *args, **kwargs)
         tool = given.arguments["tool_func"]
-        given.arguments["tool_func"] = recorded(
-            tool, functools.partial(_about, tool), passing=(import_module("strands.interrupt").InterruptException,)
-        )
+        if not _steers(tool):
+            given.arguments["tool_func"] = recorded(
+                tool, functools.partial(_about, tool), passing=(import_module("strands.interrupt").InterruptException,)
+            )
         init(*given.args, **given.kwargs)
 
     __init__.records_uses = True  # type: ignore[attr-defined]  # a mark on a function

@@ -167,3 +167,40 @@ def test_structured_output_is_json_whatever_its_class_is_of() -> None:
     endless: list[Any] = []
     endless.append(endless)
     assert as_output(endless) == "[[...]]"
+
+
+def test_a_handoff_of_a_swarm_happens_in_each_process_and_other_tools_are_steps() -> None:
+    strands = pytest.importorskip("strands")
+    multiagent = pytest.importorskip("strands.multiagent")
+    from runner.adapters.frameworks.strands import FRAMEWORK
+
+    FRAMEWORK.record_uses()
+    look = strands.tool(lambda: "seen", name="look", description="Looks.")
+    agent = strands.Agent(name="first", model=SimpleNamespace(stateful=False), tools=[look], callback_handler=None)
+    multiagent.Swarm([agent])
+    tools = agent.tool_registry.registry
+    recorded = {name: hasattr(one._tool_func, "records_uses") for name, one in tools.items()}
+    assert recorded == {"look": True, "handoff_to_agent": False}
+
+
+def test_a_tool_of_an_authors_class_is_a_step_and_one_of_adk_is_not() -> None:
+    tools = pytest.importorskip("google.adk.tools")
+    from runner.adapters.frameworks.google_adk import FRAMEWORK
+
+    FRAMEWORK.record_uses()
+
+    class Look(tools.BaseTool):  # type: ignore[name-defined, misc]  # of a module that may be missing
+        async def run_async(self, *, args: Any, tool_context: Any) -> None: ...
+
+    class Longer(Look): ...
+
+    class Function(tools.FunctionTool):  # type: ignore[name-defined, misc]  # of a module that may be missing
+        async def run_async(self, *, args: Any, tool_context: Any) -> Any:
+            return await super().run_async(args=args, tool_context=tool_context)
+
+    assert [hasattr(vars(one).get("run_async"), "records_uses") for one in (Look, Longer, Function)] == [
+        True,
+        False,
+        False,
+    ]
+    assert not hasattr(tools.AgentTool.run_async, "records_uses")
