@@ -21,7 +21,7 @@ def file_of(folder: Path) -> tuple[Path | None, str]:
 
     In this order: what such a file names; what ``[project.scripts]`` calls, if that is one file; ``main.py``,
     ``agent.py`` or ``app.py``; the only file that uses agents: of the folder, of its ``src``, or of the only package
-    there. Raises `BadCrew` where several are named.
+    there; what ``[project.scripts]`` calls, where none does. Raises `BadCrew` where several are named.
     """
     named = frameworks.named(folder)
     if len(named) > 1:
@@ -31,7 +31,8 @@ def file_of(folder: Path) -> tuple[Path | None, str]:
         path, _, attr = place.rpartition(":")
         if (there := folder / path).is_file():
             return there, attr
-    scripts = {file for place in _scripts(folder).values() if (file := _module_file(folder, place)) is not None}
+    places = set(_scripts(folder).values())
+    scripts = {file: place for place in places if (file := _module_file(folder, place)) is not None}
     using = [file for file in sorted(scripts) if _uses_agents(file)]
     if len(using) == 1:
         return using[0], ""
@@ -41,7 +42,10 @@ def file_of(folder: Path) -> tuple[Path | None, str]:
         if found is not None or len(using) == 1:
             return found or using[0], ""
         if using:
-            break
+            return None, ""
+    if len(places) == len(scripts) == 1:
+        [(file, place)] = scripts.items()
+        return file, f"{place.partition(':')[2]}()"
     return None, ""
 
 

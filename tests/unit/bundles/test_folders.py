@@ -47,6 +47,14 @@ def files(folder: Path, **texts: str) -> Path:
             None,
         ),
         (
+            {
+                "pyproject.toml": SCRIPTS + 'trips = "trips.cli:main"\n',
+                "src/trips/cli.py": "import openai\ndef main(): ...\n",
+            },
+            "src/trips/cli.py",
+            "main()",
+        ),
+        (
             {"pyproject.toml": SCRIPTS + 'trips = "trips:main"\n', "src/trips/__init__.py": AGENT},
             "src/trips/__init__.py",
             None,
