@@ -31,8 +31,8 @@ def file_of(folder: Path) -> tuple[Path | None, str]:
         path, _, attr = place.rpartition(":")
         if (there := folder / path).is_file():
             return there, attr
-    places = set(_scripts(folder).values())
-    scripts = {file: place for place in places if (file := _module_file(folder, place)) is not None}
+    called = set(_scripts(folder).values())
+    scripts = {file: place for place in called if (file := _module_file(folder, place)) is not None}
     using = [file for file in sorted(scripts) if _uses_agents(file)]
     if len(using) == 1:
         return using[0], ""
@@ -43,7 +43,7 @@ def file_of(folder: Path) -> tuple[Path | None, str]:
             return found or using[0], ""
         if using:
             return None, ""
-    if len(places) == len(scripts) == 1:
+    if len(called) == len(scripts) == 1:
         [(file, place)] = scripts.items()
         return file, f"{place.partition(':')[2]}()"
     return None, ""

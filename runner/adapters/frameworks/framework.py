@@ -87,7 +87,7 @@ def keepers(*tools: Any) -> tuple[Any, ...]:
     return tuple(one for each in found if context_state.is_own(one := getattr(each, "__self__", each)))
 
 
-def record_own_uses(base: type, method: str, record: Callable[[type], None], *, without: tuple[type, ...] = ()) -> None:
+def record_own_uses(base: Any, method: str, record: Callable[[type], None], *, without: tuple[type, ...] = ()) -> None:
     """From here on, ``record`` is called with each class that an author derives from the framework's ``base``, and that
     has the ``method`` by which a tool is used: not if that of what it is derived from is recorded, as it is called by
     the author's, or if it is ``without``.
@@ -96,15 +96,16 @@ def record_own_uses(base: type, method: str, record: Callable[[type], None], *, 
     if hasattr(own, "records_uses"):
         return
 
-    def __init_subclass__(cls: type, **options: Any) -> None:
-        own.__get__(None, cls)(**options) if own is not None else super(base, cls).__init_subclass__(**options)
+    def __init_subclass__(cls: type, /, **options: Any) -> None:
+        begin = own.__get__(None, cls) if own is not None else super(base, cls).__init_subclass__
+        begin(**options)
         is_recorded = any(hasattr(vars(one).get(method), "records_uses") for one in cls.__mro__)
         if method in vars(cls) and context_state.is_own_class(cls) and not (is_recorded or issubclass(cls, without)):
             record(cls)
 
     made: Any = classmethod(__init_subclass__)
     made.records_uses = True
-    base.__init_subclass__ = made  # type: ignore[method-assign]  # as where a class itself has one
+    base.__init_subclass__ = made
 
 
 def is_of(package: str, function: Any) -> bool:

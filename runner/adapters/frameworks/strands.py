@@ -91,7 +91,7 @@ def _about(tool: Any, *args: Any, **kwargs: Any) -> Use:
 
 
 def _steers(tool: Any) -> bool:
-    """Whether it is Strands' own, by which a model changes what goes on (a swarm's handoff, the messages): that has to
+    """Whether it is Strands' own, by which a model steers the agent (a swarm's handoff, the messages): that has to
     happen again in each process. Its tools that do something else are in a package of theirs.
     """
     return is_of("strands", tool) and not tool.__module__.startswith("strands.vended_tools.")

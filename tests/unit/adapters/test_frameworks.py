@@ -184,17 +184,17 @@ def test_a_handoff_of_a_swarm_happens_in_each_process_and_other_tools_are_steps(
 
 
 def test_a_tool_of_an_authors_class_is_a_step_and_one_of_adk_is_not() -> None:
-    tools = pytest.importorskip("google.adk.tools")
+    tools: Any = pytest.importorskip("google.adk.tools")
     from runner.adapters.frameworks.google_adk import FRAMEWORK
 
     FRAMEWORK.record_uses()
 
-    class Look(tools.BaseTool):  # type: ignore[name-defined, misc]  # of a module that may be missing
+    class Look(tools.BaseTool):
         async def run_async(self, *, args: Any, tool_context: Any) -> None: ...
 
     class Longer(Look): ...
 
-    class Function(tools.FunctionTool):  # type: ignore[name-defined, misc]  # of a module that may be missing
+    class Function(tools.FunctionTool):
         async def run_async(self, *, args: Any, tool_context: Any) -> Any:
             return await super().run_async(args=args, tool_context=tool_context)
 
