@@ -1,7 +1,8 @@
 """Builds environments with uv: once per machine, in the cache.
 
 The building process and its uv have the lock of that folder. The remains of a killed build are never used, and are
-removed by the next build. uv reads indexes and logins from this machine: ``UV_INDEX_URL`` and the like.
+removed by the next build. uv reads indexes and logins from this machine: ``UV_INDEX_URL`` and the like, or what pip is
+configured with.
 """
 
 import fcntl
@@ -18,6 +19,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+from runner.bundles import pip_settings
 from runner.bundles.environment import LISTED, LOCK, PROJECT, VERSION, Environment
 from runner.bundles.runner_wheel import contents, runner_wheel
 from runner.core.errors import EnvironmentFailed
@@ -118,7 +120,7 @@ def _uv(wanted: Environment, lock: int, *words: str) -> None:
     }
     done = subprocess.run(
         [program, "--quiet", "--color", "never", "--directory", str(wanted.folder), *words],
-        env=kept,
+        env={**kept, **pip_settings.for_uv(wanted.folder, kept)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -77,3 +77,31 @@ def test_a_shim_does_not_look_for_a_uv_of_the_python_that_is_asked_for(
     assert wanted is not None
     # Then it builds the environment
     assert built(wanted, tmp_path / "cache").parents[1].is_dir()
+
+
+TELLS = """#!/bin/sh
+[ $6 = venv ] && for last; do :; done && mkdir -p $last && exit 0
+echo "no packages at $UV_DEFAULT_INDEX or $UV_FIND_LINKS"
+exit 1
+"""
+
+
+def test_uv_is_told_what_pip_is_configured_with_and_no_password_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a machine on which pip alone is configured, with a password
+    (program := tmp_path / "uv").write_text(TELLS)
+    program.chmod(0o755)
+    monkeypatch.setattr(uv_build, "uv", lambda: str(program))
+    for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_FIND_LINKS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PIP_INDEX_URL", "https://me:hunter2@packages.example/simple")
+    monkeypatch.setenv("PIP_FIND_LINKS", "/wheels")
+    (tmp_path / "requirements.txt").write_text("not-installed==1.0\n")
+    wanted = asked_for(tmp_path / "crew.py", tmp_path)
+    assert wanted is not None
+    # When an environment cannot be built
+    with pytest.raises(EnvironmentFailed) as error:
+        built(wanted, tmp_path / "cache")
+    # Then uv looked there
+    assert "no packages at https://me:***@packages.example/simple or /wheels" in str(error.value)
