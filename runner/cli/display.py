@@ -23,9 +23,16 @@ _COLOUR = {"running": "cyan", "done": "green", "failed": "red", "retry": "yellow
 
 
 class Display:
-    """Shows events as they come, and what ``spent`` says of the run meanwhile. Use it in a ``with``."""
+    """Shows events as they come, and what ``spent`` says of the run meanwhile; while no task is running, also what
+    ``waits_for`` says. Use it in a ``with``."""
 
-    def __init__(self, title: str, total: int | None, spent: Callable[[], str] = lambda: "") -> None:
+    def __init__(
+        self,
+        title: str,
+        total: int | None,
+        spent: Callable[[], str] = lambda: "",
+        waits_for: Callable[[], str] = lambda: "",
+    ) -> None:
         self._title = title
         self._total = total
         self._began = time.monotonic()
@@ -33,7 +40,7 @@ class Display:
         self._past: set[tuple[str, str]] = set()
         self._live = Live(self, console=err, refresh_per_second=8, transient=False) if err.is_terminal else None
         self._over, self._said_last = threading.Event(), time.monotonic()
-        self._spent, self._last_spent = spent, ""
+        self._spent, self._last_spent, self._waits_for = spent, "", waits_for
         tell = self._tell if self._live is None else self._poll_spent
         self._teller = threading.Thread(target=tell, name="runner-display", daemon=True)
 
@@ -122,16 +129,22 @@ class Display:
             if time.monotonic() - self._said_last < pause:
                 pause = QUIET[0]
                 continue
-            running = [_short(task) for task, (state, *_) in list(self._rows.items()) if state == "running"]
+            running = self._running()
             more = f" and {len(running) - 3} more" if len(running) > 3 else ""
             spent = f": {text}" if (text := self._spent()) else ""
-            what = f"running   {', '.join(running[:3])}{more}" if running else "waiting   no task is running"
+            what = f"running   {', '.join(running[:3])}{more}" if running else f"waiting   {self._waiting()}"
             self._line(f"{what}{spent}")
             pause = min(pause * 2, most)
 
     def _poll_spent(self) -> None:
         while not self._over.wait(SPENT_EVERY):
-            self._last_spent = self._spent()
+            self._last_spent = ": ".join(filter(None, ("" if self._running() else self._waiting(), self._spent())))
+
+    def _running(self) -> list[str]:
+        return [_short(task) for task, (state, *_) in list(self._rows.items()) if state == "running"]
+
+    def _waiting(self) -> str:
+        return f"no task is running{f' ({why})' if (why := self._waits_for()) else ''}"
 
     def __rich__(self) -> RenderableType:
         table = Table.grid(padding=(0, 1))

@@ -30,6 +30,7 @@ from runner.engine.adapters import untested
 from runner.llm.list_prices import configured
 from runner.modelserver import stubs
 from runner.modelserver.stubs.offline import make_ready
+from runner.providers.redis.outages import TRANSIENT_ERRORS
 from runner.providers.redis.protocol import PROTOCOL
 
 STILL_RUNNING = 124  #: what `timeout` exits with; the run itself has no exit code yet
@@ -221,7 +222,7 @@ def follow(
     """Show a run until it is over, then hand over what it came to. Returns the exit code."""
     try:
         title = "  ".join(filter(None, (crew, handle.id, handle.branch)))
-        with Display(title, total, partial(_spent, handle)) as display:
+        with Display(title, total, partial(_spent, handle), partial(_waits_for, handle)) as display:
             _hint_without_worker(handle, display)
             result = handle.wait(timeout, on_event=display)
     except KeyboardInterrupt:
@@ -239,6 +240,22 @@ def _spent(handle: RunHandle) -> str:
         return spending.format_progress(handle.ledger())
     except RunnerError:
         return ""
+
+
+def _waits_for(handle: RunHandle) -> str:
+    """What a run without a task at work waits for, in words, as far as the store tells; "" if it is out of reach."""
+    store = handle.client.store
+    try:
+        queue = handle.record.queue
+        queues = {str(one.fields.get("queue")) for one in store.workers.alive() if PROTOCOL in one.reads}
+        environment = store.runs.field(handle.id, "environment").partition(" ")[0]
+    except (RunnerError, *TRANSIENT_ERRORS):
+        return ""
+    if queue not in queues:
+        return "a worker is starting" if store.membership is not None else f"no worker serves the queue {queue!r}"
+    if environment and not any(one.endswith(f"@{environment}") for one in queues):
+        return "a worker builds the environment that its files ask for, or is busy"
+    return "a worker reads its code and imports what that needs, or is busy"
 
 
 def deliver(handle: RunHandle, result: RunResult, as_json: bool, write: Any) -> int:

@@ -1,6 +1,8 @@
 """How a run in progress looks where no terminal is, and how one that has not begun looks where one is."""
 
 import io
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,10 @@ from rich.console import Console
 from runner.cli import display as displays
 from runner.cli import spending, stdio
 from runner.cli.display import Display
+from runner.cli.submit import _waits_for
+from runner.client import Client
 from runner.providers.records import Event
+from runner.providers.redis.protocol import PROTOCOL
 from runner.testing import eventually
 
 
@@ -65,8 +70,14 @@ def test_where_nothing_happens_for_long_a_line_says_what_runs(monkeypatch: pytes
     said: list[str] = []
     monkeypatch.setattr(displays, "say", lambda text: said.append(text[10:]))
     monkeypatch.setattr(displays, "QUIET", (0.01, 0.02))
-    with Display("plan", None) as display:
-        eventually(lambda: said.count("waiting   no task is running") > 1)
+    why = iter(["", "a worker is starting"])
+    with Display("plan", None, waits_for=lambda: next(why, "a worker is busy")) as display:
+        eventually(lambda: len(said) > 3)
+        assert said[1:4] == [
+            "waiting   no task is running",
+            "waiting   no task is running (a worker is starting)",
+            "waiting   no task is running (a worker is busy)",
+        ]
         for number in range(5):
             display(Event(f"{number}-0", number, "task_started", {"task": f"task {number}"}))
         display(Event("9-0", 9, "task_completed", {"task": "task 0"}))
@@ -130,3 +141,22 @@ def test_what_a_run_came_to_so_far_is_calls_tools_tokens_and_cost() -> None:
     some = nothing | {"by": [{"calls": 12}], "prompt_tokens": 8000, "cost": 0.25, "currency": "USD"}
     some["tools"] = {"paid": 5, "replayed": 0, "in_doubt": 0}
     assert spending.format_progress(some) == "12 model calls; 8,000 tokens; cost $0.250; tools: 5 used"
+
+
+def test_what_a_run_waits_for_is_said_by_who_is_there(client: Client, write_crew: Callable[..., Path]) -> None:
+    def beat(queue: str) -> None:
+        about = json.dumps({"queue": queue, "reads": [PROTOCOL]})
+        client.store.workers.beat(f"w-{queue}", 60_000, about)
+
+    crew = "from runner import Crew, Task\ncrew = Crew(tasks=[Task(name='a', run=print)])"
+    plain = client.submit(write_crew(crew))
+    asks = client.submit(write_crew(crew, "asks", requirements__txt="not-installed==1.0\n"))
+    queue, digest = plain.record.queue, client.store.runs.field(asks.id, "environment").partition(" ")[0]
+    assert digest
+    # No worker is there, then one of the queue, then one of the environment
+    assert _waits_for(plain) == _waits_for(asks) == f"no worker serves the queue {queue!r}"
+    beat(queue)
+    assert _waits_for(plain) == "a worker reads its code and imports what that needs, or is busy"
+    assert _waits_for(asks) == "a worker builds the environment that its files ask for, or is busy"
+    beat(f"{queue}@{digest}")
+    assert _waits_for(asks) == "a worker reads its code and imports what that needs, or is busy"
