@@ -15,7 +15,7 @@ from pydantic_core import from_json
 
 from runner.core.ledger import NO_TOKENS, Usage, usage_in
 from runner.llm.clients.model_names import without_secrets
-from runner.llm.recording import event_stream, links, multipart
+from runner.llm.recording import descriptions, event_stream, links, multipart
 from runner.llm.recording.parsers import parsers
 
 ENDINGS = (
@@ -146,12 +146,17 @@ def read(body: bytes) -> Any:
 
 
 def _digest(method: str, plain: bytes, body: bytes, recorded: Callable[[str], bool]) -> str:
-    """The hash of a request with its links numbered; versions before this one recorded that of its bytes."""
+    """The hash of a request with its links numbered and its descriptions without indentation; versions before this one
+    recorded that of its bytes, or with its links numbered."""
     if body.startswith(b"--") and multipart.is_one(body):
         return _hash(method, plain, multipart.comparable(body))
     said = comparable(body) if b" at 0x" in body else body
-    digest, alike = _hash(method, plain, said), links.numbered(said)
-    return digest if alike is said or recorded(digest) else _hash(method, plain, alike)
+    forms = [said]
+    for alike in (links.numbered, descriptions.without_indentation):
+        if (form := alike(forms[-1])) is not forms[-1]:
+            forms.append(form)
+    *earlier, last = (_hash(method, plain, form) for form in forms)
+    return next((one for one in earlier if recorded(one)), last)
 
 
 def digest(method: str, url: str, body: bytes, recorded: Callable[[str], bool]) -> str:
