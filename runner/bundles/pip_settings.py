@@ -9,6 +9,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 _SETTINGS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("index-url", "UV_DEFAULT_INDEX", "", ("UV_INDEX_URL", "index", "index-url")),
@@ -87,12 +88,11 @@ def _of_uv(folder: Path, environ: Mapping[str, str]) -> set[str]:
     files += [folder / "uv.toml", *([Path(environ["UV_CONFIG_FILE"])] if "UV_CONFIG_FILE" in environ else [])]
     tables = [_table(file, lambda data: data) for file in files]
     tables.append(_table(folder / "pyproject.toml", lambda data: data["tool"]["uv"]))
-    return {
-        name for table in tables for name in (*table, *(table["pip"] if isinstance(table.get("pip"), dict) else ()))
-    }
+    tables += [table["pip"] for table in tables if isinstance(table.get("pip"), dict)]
+    return {name for table in tables for name in table}
 
 
-def _table(file: Path, part: "Callable[[dict[str, dict[str, dict[str, object]]]], object]") -> dict[str, object]:
+def _table(file: Path, part: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
     try:
         found = part(tomllib.loads(file.read_text("utf-8")))
     except (OSError, ValueError, KeyError, TypeError):  # there is none, or uv says what is wrong
