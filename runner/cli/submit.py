@@ -30,7 +30,6 @@ from runner.engine.adapters import untested
 from runner.llm.list_prices import configured
 from runner.modelserver import stubs
 from runner.modelserver.stubs.offline import make_ready
-from runner.providers.redis.outages import TRANSIENT_ERRORS
 from runner.providers.redis.protocol import PROTOCOL
 
 STILL_RUNNING = 124  #: what `timeout` exits with; the run itself has no exit code yet
@@ -243,14 +242,18 @@ def _spent(handle: RunHandle) -> str:
 
 
 def _waits_for(handle: RunHandle) -> str:
-    """What a run without a task at work waits for, in words, as far as the store tells; "" if it is out of reach."""
-    store = handle.client.store
+    """What a run without a task at work waits for, in words, as far as the store tells; "" of one that is gone."""
     try:
-        queue = handle.record.queue
-        queues = {str(one.fields.get("queue")) for one in store.workers.alive() if PROTOCOL in one.reads}
-        environment = store.runs.field(handle.id, "environment").partition(" ")[0]
-    except (RunnerError, *TRANSIENT_ERRORS):
+        found: str = handle.client.patient(partial(_seen_from_workers, handle), handle)
+        return found
+    except RunnerError:
         return ""
+
+
+def _seen_from_workers(handle: RunHandle) -> str:
+    store, queue = handle.client.store, handle.record.queue
+    queues = {str(one.fields.get("queue")) for one in store.workers.alive() if PROTOCOL in one.reads}
+    environment = store.runs.field(handle.id, "environment").partition(" ")[0]
     if queue not in queues:
         return "a worker is starting" if store.membership is not None else f"no worker serves the queue {queue!r}"
     if environment and not any(one.endswith(f"@{environment}") for one in queues):

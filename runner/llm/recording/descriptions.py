@@ -12,8 +12,6 @@ _INDENTATION = re.compile(rb"(?<=\\n)(?: |\\t)+")
 
 def without_indentation(body: bytes) -> bytes:
     """A request of which no line of a description is indented; the same object if there was none."""
-    if b"\\n " not in body and b"\\n\\t" not in body:
-        return body
     found = _MEMBER.sub(_dedented, body)
     return body if found == body else found
 

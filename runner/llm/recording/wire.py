@@ -151,12 +151,15 @@ def _digest(method: str, plain: bytes, body: bytes, recorded: Callable[[str], bo
     if body.startswith(b"--") and multipart.is_one(body):
         return _hash(method, plain, multipart.comparable(body))
     said = comparable(body) if b" at 0x" in body else body
-    forms = [said]
-    for alike in (links.numbered, descriptions.without_indentation):
-        if (form := alike(forms[-1])) is not forms[-1]:
-            forms.append(form)
-    *earlier, last = (_hash(method, plain, form) for form in forms)
-    return next((one for one in earlier if recorded(one)), last)
+    digest, alike = _hash(method, plain, said), links.numbered(said)
+    if alike is not said:
+        if recorded(digest):
+            return digest
+        digest = _hash(method, plain, alike)
+    if b"\\n " in alike or b"\\n\\t" in alike:  # here, as a call of a function costs more than both
+        bare = descriptions.without_indentation(alike)
+        return digest if bare is alike or recorded(digest) else _hash(method, plain, bare)
+    return digest
 
 
 def digest(method: str, url: str, body: bytes, recorded: Callable[[str], bool]) -> str:
