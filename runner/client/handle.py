@@ -280,10 +280,9 @@ def unrecorded_in(events: Iterable[Event]) -> dict[str, int]:
 
 def ledger_of(runs: Runs, run: RunRecord, order: Sequence[str] = ()) -> dict[str, Any]:
     """Return the ledger of a run, with its rows in this order of tasks."""
-    prices = NO_PRICES if run.standin else configured(run.created_at)
-    place = {task: i for i, task in enumerate(order)}
-    ledger = run.ledger
+    place, ledger = {task: i for i, task in enumerate(order)}, run.ledger
     called = any(count for name, count in ledger.items() if name != "tools")
+    prices = NO_PRICES if run.standin else configured(run.created_at if called else None)
     lines = sorted(
         runs.ledger(run.id) if called else (),
         key=lambda one: (one.branch != "main", one.branch, place.get(one.task, len(place))),

@@ -24,7 +24,9 @@ from runner.engine.decisions import Commit
 from runner.engine.jobs import JobExecutor
 from runner.engine.local import LocalStops
 from runner.journal import shared_memory
+from runner.providers.records import NewRun
 from runner.providers.redis import run_events, step_intents
+from runner.providers.redis.batches import Batches
 from runner.providers.redis.envelope import DIRECT
 from runner.providers.redis.pipelined import Replicas
 from runner.providers.redis.runs import Runs
@@ -131,6 +133,7 @@ CREWS["agent"] = """
     """
 CREWS["next task"] = CREWS["task"]  # of a process that continues, without a message for each
 CREWS["next run"] = CREWS["task"].replace("10 + MANY", "11")  # of one task, by a process that takes it with its commit
+CREWS["next run of a batch"] = CREWS["next run"]
 
 
 class Cost(NamedTuple):
@@ -149,6 +152,7 @@ BUDGETS = {
     "task": Cost(calls=205, sent=2, trips=2, inside=44, received=887, answered=786),
     "next task": Cost(calls=176, sent=1, trips=1, inside=25, received=553, answered=343),
     "next run": Cost(calls=181, sent=1, trips=1, inside=49, received=499, answered=337),
+    "next run of a batch": Cost(calls=183, sent=1, trips=1, inside=51, received=499, answered=337),
     "agent": Cost(calls=915, sent=6, trips=4, inside=71, received=2294, answered=803),
     "step": Cost(calls=43, sent=1, trips=1, inside=6, received=502, answered=78),
     "mapped step": Cost(calls=41, sent=0, trips=0, inside=0, received=40, answered=1),
@@ -187,6 +191,8 @@ class StandingClock(SystemClock):
 class Worker:
     """One worker's executor on a server, in this process."""
 
+    batched = False  #: whether its runs are submitted together
+
     def __init__(self, server: RedisServer, redis: Redis, folder: Path, time_slice: float, queue: str) -> None:
         self.redis, self.folder, self.queue = redis, folder, queue
         Workers(redis).beat("w0", LEASE, "{}")
@@ -210,9 +216,14 @@ class Worker:
         (folder / "crew.py").write_text(f"MANY = {many}\n{textwrap.dedent(code)}")
         read, runs = prepare(folder / "crew.py"), Runs(self.redis)
         runs.put_bundle(read.bundle.sha256, read.bundle.data)
-        for _ in range(many if self.queue else 1):
-            run = f"r-{self.redis.incr('of-the-test'):04}"
-            assert runs.create(run, read.plan, {**read.fields, "envelope": DIRECT}) == "created"
+        names = [f"r-{self.redis.incr('of-the-test'):04}" for _ in range(many if self.queue else 1)]
+        fields = {**read.fields, "envelope": DIRECT}
+        if self.batched:
+            new = [NewRun(name, number, "{}") for number, name in enumerate(names, 1)]
+            assert set(Batches(self.redis).create(f"b-{names[0]}", read.plan, fields, new)) == {"created"}
+            return
+        for name in names:
+            assert runs.create(name, read.plan, fields) == "created"
 
     def jobs(self) -> Iterator[Job]:
         """What waits, oldest first; after each, what the process continues with."""
@@ -254,8 +265,9 @@ class Worker:
 def test_one_more_costs_no_more_than_it_did(what, server, redis, tmp_path, monkeypatch):
     monkeypatch.setattr(step_intents, "AWAY", math.inf)  # however slow the machine is, no step waits for its note
     monkeypatch.setattr(run_events, "late", lambda send: None)  # nor is what it tells sent before its next write
-    time_slice, queue = math.inf if what.startswith("next") else 0.0, QUEUE if what == "next run" else ""
+    time_slice, queue = math.inf if what.startswith("next") else 0.0, QUEUE if what.startswith("next run") else ""
     worker, budget = Worker(server, redis, tmp_path, time_slice, queue), BUDGETS[what]
+    worker.batched = what.endswith("batch")
     for many in (SHORT, LONG):  # what is done once in a process is done
         worker.cost(CREWS[what], many)
     short, long = worker.usual_cost(CREWS[what], SHORT), worker.usual_cost(CREWS[what], LONG)
