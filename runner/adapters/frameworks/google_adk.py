@@ -2,13 +2,19 @@
 
 import functools
 import inspect
-from collections.abc import Mapping
+import itertools
+import uuid
+import weakref
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
 from runner.adapters.frameworks.approvals import ask, decide, elsewhere
 from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers, record_own_uses
 from runner.core.errors import TaskError
+from runner.core.idempotency import origin
+from runner.journal.current_journal import current_journal
+from runner.journal.journal import Journal
 from runner.journal.tool_uses import Use, record_uses
 
 
@@ -72,6 +78,32 @@ class GoogleADK(AgentFramework):
             record_uses(owner, "run_async", _about)
             setattr(owner, "run_async", _asking_by_its_id(owner.run_async))  # noqa: B010 - a house test finds it by this
         record_own_uses(import_module("google.adk.tools").BaseTool, "run_async", _record_own)
+        _keep_session_ids(import_module("google.adk.sessions").InMemorySessionService)
+
+
+_sessions: "weakref.WeakKeyDictionary[Journal, Iterator[int]]" = weakref.WeakKeyDictionary()
+
+
+def _keep_session_ids(service: Any) -> None:
+    """Have sessions in memory the same ids in each attempt at a task: a session's artifacts are kept under its id."""
+    create = service.create_session
+    if hasattr(create, "keeps_ids"):
+        return
+
+    @functools.wraps(create)
+    async def create_session(self: Any, *, session_id: str | None = None, **kwargs: Any) -> Any:
+        return await create(self, session_id=session_id or _next_session_id(), **kwargs)
+
+    create_session.keeps_ids = True  # type: ignore[attr-defined]  # a mark on a function
+    service.create_session = create_session
+
+
+def _next_session_id() -> str | None:
+    found = current_journal()
+    if found is None or not origin():
+        return None
+    number = next(_sessions.setdefault(found[0], itertools.count()))
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{origin()} session {number}"))
 
 
 def _record_own(tool: Any) -> None:
@@ -129,9 +161,10 @@ def _about_own(tool: Any, *, args: dict[str, Any], tool_context: Any) -> Use:
 
 
 def _lent(tool_context: Any) -> tuple[Any, ...]:
-    context = tool_context._invocation_context
-    artifacts = getattr(context.artifact_service, "artifacts", None)
-    return context.session.state, vars(tool_context.actions), artifacts
+    state, service = tool_context._invocation_context.session.state, tool_context._invocation_context.artifact_service
+    while (above := getattr(service, "tool_context", None)) is not None:  # an agent as a tool passes on
+        service = above._invocation_context.artifact_service
+    return state, vars(tool_context.actions), getattr(service, "artifacts", None)
 
 
 FRAMEWORK = GoogleADK()

@@ -15,6 +15,7 @@ from runner.adapters.frameworks.llama_index import LlamaIndex
 from runner.adapters.frameworks.plugin import PLUGIN
 from runner.bundles import frameworks
 from runner.bundles.program import Program
+from runner.core.idempotency import originating
 
 
 def test_each_is_known_by_the_module_that_its_users_import() -> None:
@@ -204,3 +205,23 @@ def test_a_tool_of_an_authors_class_is_a_step_and_one_of_adk_is_not() -> None:
         False,
     ]
     assert not hasattr(tools.AgentTool.run_async, "records_uses")
+
+
+async def test_sessions_in_memory_have_the_same_ids_in_each_attempt_at_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions = pytest.importorskip("google.adk.sessions")
+    from runner.adapters.frameworks import google_adk
+
+    google_adk.FRAMEWORK.record_uses()
+
+    async def two() -> list[str]:
+        service = sessions.InMemorySessionService()
+        return [(await service.create_session(app_name="app", user_id="me")).id for _ in range(2)]
+
+    assert len({*await two(), *await two()}) == 4
+    found: list[list[str]] = []
+    for journal in (ModuleType("first"), ModuleType("second")):
+        monkeypatch.setattr(google_adk, "current_journal", lambda one=journal: (one, False))
+        with originating("run:task"):
+            found.append(await two())
+    assert found[0] == found[1]
+    assert len(set(found[0])) == 2
