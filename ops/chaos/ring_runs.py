@@ -12,6 +12,8 @@ from typing import Any
 from scene import HERE, label_of
 
 from runner.client import Client, Prepared, RunHandle, RunResult, prepare
+from runner.core.errors import NotFound
+from runner.providers.redis.connection import connect
 from runner.testing import (
     Call,
     Command,
@@ -26,6 +28,7 @@ from runner.testing import (
 
 CREWS = ("graph", "agents", "growing")
 LEASE = 3
+PASSWORD = "pw"
 TROUBLED = 2 * LEASE + 2  #: seconds after a blow in which something may yet break by it
 
 
@@ -65,6 +68,7 @@ class Ring:
     unharmed: dict[str, dict[str, str]] = field(default_factory=dict)
     troubled_until: float = 0.0
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    user: str = ""  #: that the workers log in as
 
     def start(self, workers: int, concurrency: int) -> None:
         """Start the workers."""
@@ -101,6 +105,17 @@ class Ring:
         while (result := handle.wait(deadline)).status == "waiting":
             self.client.answer(handle.id, approve=True)
         return result
+
+    def outcome(self, crew: str, label: str, handle: RunHandle, deadline: float) -> Outcome:
+        """What a run came to that goes on."""
+        outcome = Outcome()
+        try:
+            self.account(outcome, crew, label, self.end(handle, deadline))
+        except NotFound:
+            outcome.verdict = "gone"
+        except TimeoutError:
+            outcome.is_wrong("hung", f"hung for {deadline:g} s")
+        return outcome
 
     def run(self, crew: str, aim: Callable[[Command], Fault | None], *, deadline: float, calm: bool) -> Outcome:
         """A run while ``aim`` deals its blows. Where it is ``calm``, nothing breaks: no restart, no recovery.
@@ -144,16 +159,26 @@ class Ring:
             outcome.is_wrong("wrong", f"its outputs are {result.outputs}")
         ledger = result.ledger
         did = self.steps(label)
-        asked = Counter(request.digest for request in self.models.log if label_of(request).startswith(label))
+        asked = Counter(request.digest for request in self._requests(label))
         outcome.repeated = sum(did.values()) - len(did) + sum(asked.values()) - len(asked)
         outcome.in_doubt = ledger["in_doubt"] + (ledger.get("tools") or {}).get("in_doubt", 0)
         if outcome.repeated > outcome.in_doubt:
             outcome.is_wrong("wrong", f"{outcome.repeated} done again, {outcome.in_doubt} in doubt: {did}, {ledger}")
+        known = sum(row["calls"] + row["in_doubt"] for row in ledger["by"])
+        if asked.total() > known:
+            outcome.is_wrong("wrong", f"the model server was asked {asked.total()} times, the ledger knows of {known}")
         tasks = [
             event.fields["task"] for event in self.client.run(result.run_id).events() if event.type == "task_completed"
         ]
         if len(tasks) != len(set(tasks)):
             outcome.is_wrong("wrong", f"committed twice: {tasks}")
+
+    def asked(self, label: str) -> int:
+        """How often the model server was asked for a run."""
+        return len(self._requests(label))
+
+    def _requests(self, label: str) -> list[ModelRequest]:
+        return [request for request in self.models.log if label_of(request).startswith(label)]
 
     def steps(self, label: str) -> Counter[str]:
         """How often each step of a run was done."""
@@ -166,28 +191,46 @@ class Ring:
         return self.fleet.log()
 
 
+def log_in(admin: Any, user: str) -> None:
+    """Let the workers' user do everything."""
+    admin.execute_command("ACL", "SETUSER", user, "reset", "on", f">{PASSWORD}", "~*", "&*", "+@all")
+
+
 def _without(outputs: dict[str, str], label: str) -> dict[str, str]:
     return {task: text.replace(label, "LABEL") for task, text in outputs.items()}
 
 
 @contextlib.contextmanager
 def ring(
-    workers: int = 2, concurrency: int = 2, *, folder: Path | None = None, around: bool = True, **settings: str
+    workers: int = 2,
+    concurrency: int = 2,
+    *,
+    folder: Path | None = None,
+    around: bool = True,
+    user: str = "",
+    **settings: str,
 ) -> Iterator[Ring]:
-    """All of it, for as long as the context lasts. The client goes ``around`` the proxy, or through it."""
+    """All of it, for as long as the context lasts. The client goes ``around`` the proxy, or through it.
+
+    The workers log in as this ``user``, if one is named.
+    """
     with (
         RedisServer(folder) as redis,
         FaultProxy(redis) as proxy,
         ModelServer(script) as models,
         Client((redis if around else proxy).url) as client,
-        Fleet(proxy.url) as fleet,
+        Fleet(proxy.url.replace("://", f"://{user}:{PASSWORD}@") if user else proxy.url) as fleet,
     ):
+        if user:
+            with connect(redis.url) as admin:
+                log_in(admin, user)
+
         fleet.settings = {
             **models.environment,
             "CHAOS_TRACE": str(fleet.folder / "trace"),
             "RUNNER_LEASE": str(LEASE),
             **settings,
         }
-        stage = Ring(redis, proxy, client, fleet, models)
+        stage = Ring(redis, proxy, client, fleet, models, user=user)
         stage.start(workers, concurrency)
         yield stage

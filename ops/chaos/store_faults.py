@@ -24,10 +24,9 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from ring_runs import Outcome, Ring, ring
+from ring_runs import Ring, ring
 
 from runner.client import RunHandle
-from runner.core.errors import NotFound
 from runner.providers.redis.connection import connect
 from runner.testing import RedisServer, eventually
 
@@ -151,16 +150,9 @@ def trial(stage: Ring, blows: Blows, kind: str, runs: int, deadline: float) -> t
     wrong: list[str] = []
     for crew, label, handle in open_runs:
         told["runs"] += 1
-        outcome = Outcome()
-        try:
-            stage.account(outcome, crew, label, stage.end(handle, deadline))
-        except NotFound:
-            # What a backup never heard of is gone, and `wait` says so.
-            outcome.verdict = "gone"
-            if kind in ("killed", "full disk"):
-                outcome.is_wrong("wrong", "it is gone")
-        except TimeoutError:
-            outcome.is_wrong("hung", f"hung for {deadline:g} s")
+        outcome = stage.outcome(crew, label, handle, deadline)
+        if outcome.verdict == "gone" and kind in ("killed", "full disk"):  # a backup may never have heard of it
+            outcome.is_wrong("wrong", "it is gone")
         told[outcome.verdict] += 1
         told["repeated"] += outcome.repeated
         told["in doubt"] += outcome.in_doubt

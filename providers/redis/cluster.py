@@ -19,7 +19,6 @@ from redis.connection import Connection, ConnectionPool, SSLConnection
 from redis.crc import key_slot
 from redis.exceptions import (
     AskError,
-    AuthenticationError,
     ConnectionError,
     MovedError,
     RedisError,
@@ -29,7 +28,7 @@ from redis.exceptions import (
 from redis.retry import Retry
 
 from runner.providers.redis.address import Clustered
-from runner.providers.redis.outages import NotNow, brief, not_now
+from runner.providers.redis.outages import NotNow, brief, forbidden, not_now
 
 SLOTS = 16_384
 ASKED = 2.0  #: seconds that a node has to say who has a slot: there are others
@@ -72,9 +71,9 @@ class Topology:
         for node in sorted(nodes, key=self._silent.__contains__):
             try:
                 answer = ask(node)
-            except AuthenticationError:
-                raise
             except (ConnectionError, TimeoutError, NotNow, OSError) as error:
+                if forbidden(refusal := not_now(error)):
+                    raise refusal or error from None
                 silent[node] = brief(error)
                 self._silent.add(node)
                 continue

@@ -20,6 +20,7 @@ from runner.providers.redis.outages import (
     TRANSIENT_ERRORS,
     NotNow,
     brief,
+    forbidden,
     format_store_error,
     not_now,
     remedy,
@@ -42,7 +43,7 @@ class _NoticingConnection:
         """Read one answer."""
         try:
             return super().read_response(*args, **options)  # type: ignore[misc]  # the class beside this one has it
-        except ResponseError as error:
+        except (ResponseError, AuthenticationError) as error:
             raise not_now(error) or error from None
 
 
@@ -252,14 +253,14 @@ def reach(client: Client, what: str, url: str, option: str, ask: Callable[[], T]
     """The same of a server that is called ``what`` and named with ``option``, of whatever version; what it is asked."""
     try:
         return ask() if ask is not None else client.ping() and None
-    except (AuthenticationError, NoPermissionError) as error:
+    except (AuthenticationError, NoPermissionError, *REFUSES) as error:
+        if isinstance(error, REFUSES) and not forbidden(error):
+            raise StoreUnreachable(f"{what} is unavailable: {format_store_error(error)}. {remedy(error)}") from None
         master = address.watched(address.standard(url))
         raise StoreUnreachable(
             f"{what} refuses to authenticate: {brief(error)}. Check user and password in the URL"
             + (f", which are those of the master {master.name!r} and its replicas." if master else ".")
         ) from None
-    except REFUSES as error:
-        raise StoreUnreachable(f"{what} is unavailable: {format_store_error(error)}. {remedy(error)}") from None
     except NoMaster as error:
         raise StoreUnreachable(f"{what} cannot be reached: {error.explained(option)}.") from None
     except (RedisError, OSError) as error:
@@ -285,7 +286,7 @@ def refusing(client: Client) -> Exception | None:
     try:
         client.execute_command("EVAL", "#!lua\nreturn 1", 0)  # one that may write is refused before it begins
     except TRANSIENT_ERRORS as error:
-        return error
+        return None if forbidden(error) else error
     except ResponseError:
         pass
     return None

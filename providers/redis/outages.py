@@ -9,6 +9,7 @@ import contextlib
 import logging
 import math
 import os
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from redis.exceptions import (
     ClusterDownError,
     ConnectionError,
     MasterDownError,
+    NoPermissionError,
     OutOfMemoryError,
     ReadOnlyError,
     ResponseError,
@@ -47,6 +49,8 @@ class Refusal(NamedTuple):
 _PROMOTE = "Name the master, or promote this one (REPLICAOF NO ONE)."
 _CLUSTER = "Start the masters of all its slots, or replicas of them: `redis-cli --cluster check` says what is missing."
 _OTHERS = "Find out who else writes to its keys: a log of the runner says which it removed."
+_ALLOW = "Allow this user what docs/operations.md lists (ACL SETUSER)."
+_LOGIN = "Let this user in again (ACL SETUSER), or restart with a user and password in the URL that it accepts."
 _MOVING = "Wait until its slot has moved; `redis-cli --cluster fix` ends a move that was interrupted."
 
 REFUSALS = {
@@ -64,6 +68,9 @@ REFUSALS = {
     "ASK": Refusal("its cluster is moving keys", _MOVING),
     "TRYAGAIN": Refusal("its cluster is moving keys", _MOVING),
     "WRONGTYPE": Refusal("one of its keys was overwritten with another type", _OTHERS),
+    "NOPERM": Refusal("its access list forbids what this user needs", _ALLOW),
+    "NOAUTH": Refusal("it requires a password", _LOGIN),
+    "WRONGPASS": Refusal("it knows no such user, or another password", _LOGIN),
     "BUSY": Refusal("a script keeps it busy", "Wait until it ends, or end it with SCRIPT KILL."),
 }
 """The refusals that pass, by the code that an answer begins with."""
@@ -73,6 +80,15 @@ OVERWRITTEN = "WRONGTYPE"
 
 MENDED = 10.0
 """Within so many seconds it is removed: else it is a key that could not be."""
+
+FORBIDDEN = frozenset({"NOPERM", "NOAUTH", "WRONGPASS"})
+"""Codes of a server that has another access list than the user in the URL needs: somebody has to change one of them."""
+
+_OPTIONAL = re.compile(r"'(wait|watch|unwatch|multi|exec|info|config|client\|(list|unblock|setinfo))\b")
+"""Commands without which all works: who may not use them does not wait for that."""
+
+_IN_SCRIPT = "ACL failure in script"
+"""Begins the text where it is a command of a script that the access list forbids."""
 
 MOVED = frozenset({"READONLY", "UNBLOCKED", "MOVED", "CLUSTERDOWN"})
 """Codes after which another server may be the one to write to: a new connection finds it."""
@@ -86,6 +102,7 @@ _STRIPPED = {
     MasterDownError: "MASTERDOWN",
     ClusterDownError: "CLUSTERDOWN",
     TryAgainError: "TRYAGAIN",
+    NoPermissionError: "NOPERM",
 }
 """The codes that redis-py takes off the text: it has classes for them."""
 
@@ -124,21 +141,32 @@ REFUSED = ResponseError
 
 def not_now(error: object) -> NotNow | None:
     """The refusal that passes, if an answer of the server is one, also out of a script: both begin with its code."""
+    if isinstance(error, AuthenticationError):
+        return NotNow("NOAUTH" if _wants_password(str(error)) else "WRONGPASS", str(error))
     if not isinstance(error, ResponseError):
         return None
     if isinstance(error, NotNow):
         return error
     code, text = _STRIPPED.get(type(error)), str(error)
+    if _IN_SCRIPT in text[:30]:
+        code = "NOPERM"
+    if code == "NOPERM" and _OPTIONAL.search(text):
+        return None
     if code is None:
         code, _, text = text.removeprefix(_DISCARDED).partition(" ")
     return NotNow(code, text) if code in REFUSALS else None
+
+
+def forbidden(error: object) -> bool:
+    """Whether it is a refusal that lasts until somebody changes the server's access list, or the user in the URL."""
+    return isinstance(error, NotNow) and error.code in FORBIDDEN
 
 
 def noticing(call: Callable[[], T]) -> T:
     """Call it. Raises a `NotNow` where it raises what is one."""
     try:
         return call()
-    except ResponseError as error:
+    except (ResponseError, AuthenticationError) as error:
         raise not_now(error) or error from None
 
 
@@ -166,7 +194,13 @@ def brief(error: BaseException) -> str:
     if type(error) is MasterNotFoundError:  # kombu's: it would print clients
         return "no reachable sentinel knows a master of that name"
     text = str(error).rstrip(". ")
-    return "it requires a password" if text.startswith(("HELLO must be called", "Authentication required")) else text
+    if forbidden(error):
+        text = text.partition(" ")[2]
+    return "it requires a password" if _wants_password(text) else text
+
+
+def _wants_password(text: str) -> bool:
+    return text.startswith(("HELLO must be called", "Authentication required"))
 
 
 class Outage:
@@ -227,6 +261,7 @@ def retry_while_unavailable(
 
     Pauses are those of a `Backoff` from ``first`` to ``most`` seconds. ``refused`` gets each refusal. ``passing``
     are the errors after which it is repeated. ``after``: what it has raised already, when it was first called.
+    With a ``limit`` a `forbidden` one is raised at once.
     """
     end = None if limit is None else time.monotonic() + limit
     mended: float | None = None  # until when what it refuses because of an overwritten key is asked again
@@ -250,7 +285,7 @@ def retry_while_unavailable(
                     mended = None
                 elif mended is None or error.mended:
                     mended = again + MENDED
-                if isinstance(error, AuthenticationError) or again > min(end or math.inf, mended or math.inf):
+                if (end and forbidden(error)) or again > min(end or math.inf, mended or math.inf):
                     raise
                 who = who or object()
                 outage.begins(who, error)

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import hiredis
 from redis import ConnectionError
 from redis._parsers.hiredis import NOT_ENOUGH_DATA
-from redis.exceptions import DataError, ResponseError
+from redis.exceptions import DataError, NoScriptError, ResponseError
 
 from runner.providers.redis import keys
 from runner.providers.redis.connection import Client
-from runner.providers.redis.outages import TRANSIENT_ERRORS, NotNow, not_now, retry_while_unavailable
+from runner.providers.redis.outages import TRANSIENT_ERRORS, NotNow, forbidden, not_now, retry_while_unavailable
 
 if TYPE_CHECKING:
     from runner.providers.redis.scripts import LuaScript
@@ -142,7 +142,10 @@ class PipelinedConnection:
             elif refusal.overwritten:
                 refusal.mended = self._mend()
             raise
+        except NoScriptError:
+            raise
         except ResponseError:
+            self.missed()
             raise
         except BaseException:
             self.close()
@@ -184,8 +187,8 @@ class PipelinedConnection:
             return None
 
     def refused_to_watch(self, answers: list[Any]) -> None:
-        """Watch no more, as an ACL may forbid it; but where one of these answers is a refusal that passes."""
-        self.watches = any(map(not_now, answers))
+        """Watch no more, as an ACL may forbid it; but where one of these answers is a refusal that passes by itself."""
+        self.watches = any(found and not forbidden(found) for found in map(not_now, answers))
 
     def replicated(self) -> None:
         """Wait until enough replicas have what was written here, or the time is up: the log says so, once in a row."""
@@ -194,8 +197,9 @@ class PipelinedConnection:
         try:
             have = int(self.execute_command("WAIT", self._replicas.many, int(self._replicas.seconds * 1000)))
         except ResponseError as error:  # an ACL may forbid it
-            log.error("commits do not wait for replicas: %s", error)
-            self._replicas = Replicas()
+            if not self._behind:
+                log.error("commits do not wait for replicas: %s", error)
+            self._behind = True
             return
         behind = have < self._replicas.many
         if behind and not self._behind:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from redis.client import Pipeline
-from redis.exceptions import AuthenticationError, BusyLoadingError, ConnectionError
+from redis.exceptions import BusyLoadingError, ConnectionError
 
 from runner.core.errors import BadInput, StoreUnreachable
 from runner.providers.redis.connection import Client, NoticingClient, NoticingPipeline, leave, open_client, repeating
@@ -80,7 +80,7 @@ class WaitingClient(NoticingClient):
                     self._wait(self._connect, TRANSIENT_ERRORS)
                 answer = self._wait(call, TRANSIENT_ERRORS if self.reached and repeatable else REFUSES)
         except TRANSIENT_ERRORS as error:
-            if not self.reached or isinstance(error, AuthenticationError):
+            if not self.reached:
                 raise
             if isinstance(error, NotNow):
                 raise StoreRefuses(error) from error

@@ -207,7 +207,8 @@ class Workers:
 
     def me(self) -> tuple[str, int]:
         """The server's run id and the id of this client's connection on it: what `connected` can find again."""
-        return str(self.client.info("server")["run_id"]), int(self.client.client_id())
+        number = int(self.client.client_id())
+        return str(self.client.info("server")["run_id"]), number
 
     def move_due(self, limit: int = 500) -> int:
         """Send the tasks whose next attempt has come; returns how many."""

@@ -16,7 +16,7 @@ from runner.core import settings
 from runner.core.errors import Exit, RunnerError, UsageError
 from runner.core.redaction import redact_url
 from runner.providers.redis.connection import refusing, server_version
-from runner.providers.redis.outages import REFUSED, TRANSIENT_ERRORS, format_store_error, remedy
+from runner.providers.redis.outages import REFUSED, TRANSIENT_ERRORS, forbidden, format_store_error, remedy
 from runner.providers.redis.protocol import PROTOCOL
 from runner.tasks import capacity
 
@@ -74,7 +74,7 @@ def _server(server: Server) -> Iterator[Finding]:
                     yield found
             except (*TRANSIENT_ERRORS, REFUSED) as error:
                 yield _unanswered(error)
-                if isinstance(error, TRANSIENT_ERRORS):
+                if isinstance(error, TRANSIENT_ERRORS) and not forbidden(error):
                     break  # all else would wait as long again, and hear the same
 
 

@@ -32,6 +32,8 @@ REFUSALS = {
     "MASTERDOWN": "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
     "CLUSTERDOWN": "CLUSTERDOWN The cluster is down",
     "TRYAGAIN": "TRYAGAIN Multiple keys request during rehashing of slot",
+    "NOPERM": "NOPERM User runner has no permissions to run the 'evalsha' command",
+    "NOAUTH": "NOAUTH Authentication required.",
     "BUSY": "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
 }
 """What a server says that cannot serve a command now, by the code that clients tell it by."""
@@ -44,6 +46,8 @@ ANSWERED = {
     "LOADING": _ABOUT_THE_SERVER,
     "MASTERDOWN": _ABOUT_THE_SERVER,
     "MISCONF": _ABOUT_THE_SERVER,
+    "NOPERM": _ALWAYS,
+    "NOAUTH": _ALWAYS,
     **dict.fromkeys(("OOM", "NOREPLICAS", "READONLY", "CLUSTERDOWN", "TRYAGAIN"), _ABOUT_THE_SERVER | {"PING"}),
 }
 """What a server answers all the same while it refuses, as Redis 7.0 and Valkey 9.1 do. Those that refuse writes alone

@@ -43,11 +43,16 @@ PASSING = [
     b"EXECABORT Transaction discarded because of: BUSY Valkey is busy running a script.",
     b"EXECABORT Transaction discarded because of: LOADING Valkey is loading the dataset in memory",
     b"ERR max number of clients reached",
+    b"NOPERM User reader has no permissions to run the 'get' command",
+    b"NOPERM No permissions to access a key",
+    b"ERR ACL failure in script: User reader has no permissions to run the 'hset' command script: on @user_script:1.",
+    b"NOAUTH Authentication required.",
+    b"WRONGPASS invalid username-password pair or user is disabled.",
+    b"EXECABORT Transaction discarded because of: NOPERM No permissions to access a key",
 ]
 LASTING = [
     b"EXECABORT Transaction discarded because of previous errors.",
-    b"NOPERM User reader has no permissions to run the 'set' command",
-    b"WRONGPASS invalid username-password pair or user is disabled.",
+    b"NOPERM User reader has no permissions to run the 'client|list' command",
     b"ERR user_script:1: OOM is only a word here script: on @user_script:1.",
     b"ERR unknown command 'X'",
     b"MOVED 15882 127.0.0.1:17202",

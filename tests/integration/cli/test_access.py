@@ -1,0 +1,36 @@
+"""What a person is told whose user may not do what a command needs."""
+
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from runner.client import Client
+from runner.core.errors import StoreUnreachable
+from runner.testing import RedisServer
+
+CREW = """
+    from runner import Crew, Task
+    crew = Crew(tasks=[Task(name="a", run=lambda ctx: "hello")])
+"""
+REFUSED = (
+    r"^Redis is unavailable: it refuses everything, because its access list forbids what this user needs "
+    r"\(NOPERM .+\)\. Allow this user what docs/operations\.md lists"
+)
+
+
+def test_a_client_is_told_at_once_what_its_user_may_not_do(own_server: RedisServer, write_crew: Any) -> None:
+    with Redis.from_url(own_server.url) as admin:
+        admin.execute_command("ACL", "SETUSER", "person", "on", ">pw", "~*", "&*", "+@all")
+        with Client(own_server.url.replace("unix://", "unix://person:pw@")) as client:
+            handle = client.submit(write_crew(CREW))
+            admin.execute_command("ACL", "SETUSER", "person", "-@all")
+            for call in (lambda: client.submit(write_crew(CREW, "other")), lambda: handle.status):
+                with pytest.raises(StoreUnreachable, match=REFUSED):
+                    call()
+            admin.execute_command("ACL", "SETUSER", "person", "+@all")
+            assert handle.status == "running"
+            admin.execute_command("ACL", "SETUSER", "person", "resetpass", ">new")
+            admin.client_kill_filter(user="person")
+            with pytest.raises(StoreUnreachable, match=r"it knows no such user, or another password \(WRONGPASS "):
+                assert handle.status == "running"
