@@ -45,9 +45,9 @@ key                                  type     holds, and how long
 ``…RUN:events``                      stream   what happened: the newest 2,000 or so, and 50 more for each
                                               task that was ever planned; laid out as `stream` says
 ``…RUN:copy``                        stream   the same, within the script that ends the run
-``…RUN:branch:B``                    hash     the branch: status, sequence, tasks left, head checkpoint; where it
-                                              left its parent, what it does itself, what was edited,
-                                              inputs that differ
+``…RUN:branch:B``                    hash     the branch: status, sequence, tasks left and done, head checkpoint;
+                                              outputs that were gone; where it left its parent, what it
+                                              does itself, what was edited, inputs that differ
 ``…RUN:branch:B:outputs``            hash     committed outputs by task, each with its sequence and token,
                                               the rest of it deflated (`packing`) if that is shorter; immutable
 ``…RUN:branch:B:order``               list     the commit log: each commit's sequence, task and read set

@@ -82,7 +82,7 @@ MENDED = 10.0
 """Within so many seconds it is removed: else it is a key that could not be."""
 
 FORBIDDEN = frozenset({"NOPERM", "NOAUTH", "WRONGPASS"})
-"""Codes of a server that has another access list than the user in the URL needs: somebody has to change one of them."""
+"""Codes of a server whose access list is not what the user in the URL needs: an operator has to change one of them."""
 
 _OPTIONAL = re.compile(r"'(wait|watch|unwatch|multi|exec|info|config|client\|(list|unblock|setinfo))\b")
 """Commands without which all works: who may not use them does not wait for that."""
@@ -158,7 +158,7 @@ def not_now(error: object) -> NotNow | None:
 
 
 def forbidden(error: object) -> bool:
-    """Whether it is a refusal that lasts until somebody changes the server's access list, or the user in the URL."""
+    """Whether it is a refusal that lasts until an operator changes the server's access list, or the user in the URL."""
     return isinstance(error, NotNow) and error.code in FORBIDDEN
 
 

@@ -37,19 +37,22 @@ end
 local last = #next == 0 and not expansion  -- nothing of this run continues
 local alone_next = process ~= "" and #next == 1 and next[1].needs == 1  -- this process continues with it, and nothing is sent, mostly
 local r, b, id, bundle, adapter, on, environment, latest, most, batch, status, scope, count, remain, head, from, asked
+local done, edited, parent, parent_seq, known_before, holes
 if last then
   r = redis.call("HMGET", run, "id", "bundle", "adapter", "checkpoint_on", "environment", "events", "max_checkpoints", "batch", "keep",
                  "branch", "live")
   id, bundle, adapter, on, environment, latest, most, batch = unpack(r)
-  b = redis.call("HMGET", branch, "status", "scope", "seq", "left", "head", "from", "asked")
-  status, scope, count, remain, head, from, asked = unpack(b)
+  b = redis.call("HMGET", branch, "status", "scope", "seq", "left", "head", "from", "asked", "done", "edited", "parent",
+                 "parent_seq", "before")
+  status, scope, count, remain, head, from, asked, done, edited, parent, parent_seq, known_before = unpack(b)
 else
   r = alone_next and of_run(run, "max_checkpoints", "batch") or of_run(run, "max_checkpoints", "batch", "queue", "direct", "envelope")
-  b = of_branch(branch, "seq", "left", "head", "from", "asked", "holes")
+  b = of_branch(branch, "seq", "left", "head", "from", "asked", "done", "edited", "parent", "parent_seq", "before", "holes")
   id, bundle, adapter, on, environment, latest, most, batch = r[1], r[2], r[5], r[13], r[14], r[15], r[16], r[17]
   status, scope, count, remain, head, from, asked = b[1], b[6], b[7], b[8], b[9], b[10], b[11]
+  done, edited, parent, parent_seq, known_before, holes = b[12], b[13], b[14], b[15], b[16], b[17]
 end
-if b[12] then  -- what was done after something that is done again is not
+if holes then  -- what was done after something that is done again is not
   local all = next
   next = {}
   for _, job in ipairs(all) do
@@ -81,11 +84,11 @@ redis.call("HLEN", claims_key(home, worker))
 local counts = replayed or (t[6] and t[6] ~= "")
 local bare = last and not counts and left <= 0 and bundle ~= ""
 local is_first = bare and count == "0" and is_bare(run, branch, commit_log_key(branch), checkpoints_key(branch), lineage_key(branch))
-local gone = 0  -- outputs of the branch, where all of it is done
+local gone, before = 0, 0  -- outputs of the branch, and of those that it left, where all of it is done
 if not is_first then
-  local commits = redis.call("LLEN", commit_log_key(branch))
-  if left <= 0 and count ~= "0" then gone = commits - redis.call("HLEN", outputs) end
-  if left <= 0 and from then gone = math.max(gone, 0) + gone_before(run, branch) end
+  done = commits_of(branch, done)
+  if left <= 0 and count ~= "0" then gone = outputs_gone(branch, done, edited) end
+  if left <= 0 and parent then before = gone_before(run, parent, parent_seq, known_before) end
   intact_checkpoints(branch, on)
 end
 local kept = t[12] and redis.call("ZCARD", journals_key(branch)) and redis.call("ZCARD", checkpoints_key(branch)) > 0
@@ -136,7 +139,7 @@ if counts then
   account(run, name, key, "in_doubt", noted(t[6], t[10]))  -- what its threads are still at, and what broke off
 end
 told = (latest or 0) + 1
-local ends = left == 0 and gone <= 0 and status == "running" and not expansion
+local ends = left == 0 and gone + before == 0 and status == "running" and not expansion
 if not (going or ends) or expansion then redis.call("HSET", run, "events", told) end  -- else with what is claimed, or what ends
 local completed = in_short("task_completed")  -- as append would, which costs three times as much
 put(run, told, completed, name, key, t[2] or 0, t[3] or 0, 0, '["' .. number .. '"]')
@@ -144,8 +147,9 @@ if expansion then expand(run, name, branch, key, seq, expansion) end
 latest = told + (expansion and #expansion.notes or 0)
 if unlocked > 0 then redis.call("HINCRBY", run, "tasks", unlocked) end
 local fields = {"seq", seq, "left", left}
+if not is_first then fields[5], fields[6] = "done", done + 1 end
 if asked_for(on, "task_completed") then
-  fields[5], fields[6] = "head", put_checkpoint(id, name, branch, on, most, seq, head or from or "", "task_completed", key, stamp, at)
+  fields[#fields + 1], fields[#fields + 2] = "head", put_checkpoint(id, name, branch, on, most, seq, head or from or "", "task_completed", key, stamp, at)
 end
 if ends and not asked_for(on, "crew_kickoff_completed") then  -- whose checkpoint reads the branch
   known.branch = fields
@@ -171,8 +175,10 @@ for _, job in ipairs(next) do
     unlock(home, run, name, branch, job, at, {id, r[19], r[18], r[8], r[20]})
   end
 end
-if left == 0 and gone > 0 then
-  branch_lost(home, run, name, "the outputs of " .. gone .. " of its tasks are " .. GONE, stamp, at)
+if left == 0 and gone + before > 0 then
+  local why = "the outputs of " .. gone + before .. " of its tasks are " .. GONE
+  if before > 0 then why = why .. ", of which " .. before .. " were done before it left its parent: resume that, and fork it again" end
+  branch_lost(home, run, name, why, stamp, at)
   return ended("failed", 0)
 elseif left == 0 then
   local all = latest + 1

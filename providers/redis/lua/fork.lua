@@ -3,7 +3,7 @@
 --
 -- KEYS home run branch bundle
 -- ARGV name:text fields:fields parent:text expected_plan:text edits:pairs_of_texts ready:tasks kept:texts upto:int? tasks_left:int stamp:text
--- USES now queued emit send unlock journals checkpoint lifetime begin finish intact is_active take_along carry
+-- USES now queued emit send unlock journals checkpoint lifetime begin finish intact is_active take_along carry lost
 --
 -- fields: JSON object of the branch's own fields: where it left parent, what it is to do, what was edited, in order, and
 -- inputs that differ. edits: JSON list of {task, its output as JSON without the opening brace}, in the same order.
@@ -23,6 +23,7 @@ intact_branch(branch)
 intact_tasks(branch, ready)
 local recorded = {}
 for _, task in ipairs(kept) do recorded[task] = recorded_by(branch_key(run, parent), branch, task, upto) end
+local before, known = gone_before(run, parent, fields.parent_seq)
 take_along(home, run, at)
 local flat = {"parent", parent, "left", tasks_left, "created_at", at}
 for field, value in pairs(fields) do flat[#flat + 1] = field; flat[#flat + 1] = value end
@@ -33,6 +34,8 @@ for _, edit in ipairs(edits) do
   local seq = redis.call("HINCRBY", branch, "seq", 1)
   redis.call("HSET", outputs_key(branch), edit[1], '{"seq":' .. seq .. ',"token":0,"edited":1,' .. edit[2])
 end
+if #edits > 0 then redis.call("HSET", branch, "edited", #edits) end
+if known > 0 then redis.call("HSET", branch, "before", known) end
 begin(home, run, name, at)
 emit(run, "checkpoint_fork_completed", "branch", name, "parent_branch", parent, "checkpoint_id", fields.from or "")
 local scope = emit(run, "crew_kickoff_started", "branch", name)
@@ -42,7 +45,9 @@ for _, task in ipairs(kept) do
   carry(branch_key(run, parent), branch, task, recorded[task], r[3])
 end
 for _, job in ipairs(ready) do unlock(home, run, name, branch, job, at) end
-if tasks_left == "0" then
+if tasks_left == "0" and before > known then
+  branch_lost(home, run, name, "the outputs of " .. before - known .. " of its tasks are " .. GONE .. ": resume its parent, and fork it again", stamp, at)
+elseif tasks_left == "0" then
   emit(run, "crew_kickoff_completed", "branch", name, "started", scope)
   checkpoint(run, name, branch, "crew_kickoff_completed", "", stamp, at)
   finish(home, run, name, "completed", "", at)

@@ -5,6 +5,7 @@ from redis import Redis
 
 from runner.core.errors import ClaimLost, NotFound
 from runner.providers.redis import keys
+from runner.providers.redis.forks import create, position
 
 from .conftest import Clock
 from .driver import Driver, plan_of
@@ -179,3 +180,67 @@ def test_all_active_runs_are_looked_at_in_turn(driver: Driver, redis: Redis) -> 
         looks += 1
     assert found == ["r-1", "r-2", "r-6"]
     assert looks == 3
+
+
+def lose(redis: Redis, branch: str, *kinds: str) -> None:
+    for kind in kinds:
+        redis.delete(keys.key(kind, branch_key=branch))
+
+
+@pytest.mark.parametrize("kinds", [("outputs_key",), ("outputs_key", "commit_log_key")])
+@pytest.mark.parametrize("done", [1, 2, 3])
+def test_a_run_is_not_completed_without_outputs_that_are_gone_with_the_log_of_commits(
+    driver: Driver, redis: Redis, kinds: tuple[str, ...], done: int
+) -> None:
+    driver.submit(plan_of("a", "b", "c", "d"))
+    driver.work(limit=done)
+    lose(redis, MAIN, *kinds)
+    driver.work()
+    run = driver.runs.get("r-1")
+    assert (run.status, run.error) == ("failed", f"the outputs of {done} of its tasks are {GONE}")
+    assert driver.resume("r-1") == "resumed"
+    driver.work()
+    assert driver.runs.get("r-1").status == "completed"
+    assert driver.outputs("r-1").keys() == {"a", "b", "c", "d"}
+
+
+@pytest.mark.parametrize("edits", [{}, {"a": '{"raw":"edited"}'}])
+@pytest.mark.parametrize("kinds", [("outputs_key",), ("outputs_key", "commit_log_key")])
+def test_a_fork_is_not_completed_without_outputs_that_are_gone(
+    driver: Driver, redis: Redis, kinds: tuple[str, ...], edits: dict[str, str]
+) -> None:
+    driver.submit(plan_of("a", "b", "c", "d"))
+    driver.work(limit=2)
+    create(redis, position(redis, "r-1"), "f", rerun=frozenset("cd"), kept=frozenset(), edits=edits, overrides={"x": 1})
+    driver.work(limit=3)  # one of them on the fork
+    lose(redis, keys.branch_key("r-1", "f"), *kinds)
+    driver.work()
+    assert driver.runs.branch("r-1", "f").error.endswith(f"of its tasks are {GONE}")
+
+
+@pytest.mark.parametrize("kinds", [("outputs_key",), ("outputs_key", "commit_log_key")])
+def test_a_fork_whose_parent_lost_outputs_says_what_to_do(driver: Driver, redis: Redis, kinds: tuple[str, ...]) -> None:
+    driver.submit(plan_of("a", "b", "c"))
+    driver.work(limit=2)
+    create(redis, position(redis, "r-1"), "f", rerun=frozenset("c"), kept=frozenset(), edits={}, overrides={"x": 1})
+    lose(redis, MAIN, *kinds)
+    driver.work()
+    assert driver.runs.branch("r-1", "main").error == f"the outputs of 2 of its tasks are {GONE}"
+    assert driver.runs.branch("r-1", "f").error == (
+        f"the outputs of 2 of its tasks are {GONE}, of which 2 were done before it left its parent: resume that, and "
+        "fork it again"
+    )
+    assert driver.resume("r-1") == "resumed"
+    driver.work()
+    create(
+        redis,
+        position(redis, "r-1", branch="main"),
+        "g",
+        rerun=frozenset("c"),
+        kept=frozenset(),
+        edits={},
+        overrides={"x": 2},
+    )
+    driver.work()
+    assert driver.runs.branch("r-1", "g").status == "completed"
+    assert driver.outputs("r-1", "g").keys() == {"a", "b", "c"}

@@ -15,22 +15,33 @@ local function branch_lost(home, run, name, why, stamp, at)
   checkpoint(run, name, branch, "crew_kickoff_failed", "", stamp, at)
   finish(home, run, name, "failed", why, at)
 end
--- How many outputs of the branches that this one left are gone, where it continues from what they did.
-local function gone_before(run, branch)
-  local gone = 0
-  while true do
-    local b = redis.call("HMGET", branch, "parent", "parent_seq")
-    if not b[1] or tonumber(b[2] or 0) == 0 then return gone end
-    branch = branch_key(run, b[1])
-    gone = gone + math.max(redis.call("LLEN", commit_log_key(branch)) - redis.call("HLEN", outputs_key(branch)), 0)
+-- How many commits a branch has: its log says so and, as that may be gone, its own record (done).
+local function commits_of(branch, done) return math.max(redis.call("LLEN", commit_log_key(branch)), tonumber(done or 0)) end
+-- How many of its outputs are gone: of commits, and of what was edited.
+local function outputs_gone(branch, commits, edited)
+  return math.max(commits + (edited or 0) - redis.call("HLEN", outputs_key(branch)), 0)
+end
+-- The same of the branches that this one left, where it continues from what they did: also those that they did again since (lost),
+-- as it does not see these; but not those that were known to be gone when it began (before): it does them itself. The second is how
+-- many these would be if it began now.
+local function gone_before(run, parent, parent_seq, before)
+  local b, gone, known = {parent, parent_seq}, -(before or 0), 0
+  while b[1] and tonumber(b[2] or 0) > 0 do
+    local branch = branch_key(run, b[1])
+    b = redis.call("HMGET", branch, "parent", "parent_seq", "done", "edited", "lost")
+    gone = gone + outputs_gone(branch, commits_of(branch, b[3]), b[4]) + (b[5] or 0)
+    known = known + (b[5] or 0) + math.max((b[3] or 0) - redis.call("LLEN", commit_log_key(branch)), 0)
   end
+  return math.max(gone, 0), known
 end
 -- Commits of which the output is gone count as none: their tasks are done again. What came after them, and is there, is not: the
 -- branch has holes. What tasks of a plan that grows share is of all commits: it is made again from those that are there.
-local function forget_lost(branch)
+local function forget_lost(branch, done, edited)
   local log, outputs = commit_log_key(branch), outputs_key(branch)
-  if redis.call("LLEN", log) <= redis.call("HLEN", outputs) then return end
-  redis.call("HSET", branch, "holes", 1)
+  local gone = outputs_gone(branch, commits_of(branch, done), edited)
+  if gone == 0 then return end
+  redis.call("HSET", branch, "holes", 1, "done", redis.call("HLEN", outputs) - (edited or 0))
+  redis.call("HINCRBY", branch, "lost", gone)
   redis.call("DEL", shared_key(branch))
   for _, entry in ipairs(redis.call("LRANGE", log, 0, -1)) do
     local known, commit = pcall(cjson.decode, entry)
