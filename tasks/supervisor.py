@@ -192,10 +192,11 @@ class Supervisor:
         return self._pause
 
     def _reap_disconnected(self) -> None:
-        """A worker is dead when its connections are closed. Checked twice, so that one that has reconnected has time to
+        """A worker is dead when its connection is closed. Checked twice, so that one that has reconnected has time to
         register.
 
-        A worker of this machine whose process lives is not dead, however long it takes to reconnect; its lease decides.
+        Of a worker of this machine it is known whether it can: if its main process lives it is not dead, however long
+        it takes to reconnect, and its lease decides; if none of its processes lives, one look is enough.
         """
         by_client = {
             int(worker.fields["client_id"]): worker
@@ -214,7 +215,7 @@ class Supervisor:
         closed = [worker for client_id, worker in by_client.items() if client_id not in connected]
         gone = {worker.about: worker for worker in closed if not _is_seen(worker)}
         for about, worker in gone.items():
-            if about in self._missing:
+            if about in self._missing or shared_memory.is_final(_marks(worker)):
                 self._reap(worker, "its connection closed", about=about)
         self._missing = set(gone)
 

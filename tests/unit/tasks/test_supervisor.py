@@ -42,6 +42,30 @@ def test_a_worker_that_does_not_say_which_connection_is_its_own_is_not_judged_by
     assert one._missing == set()
 
 
+@pytest.mark.parametrize(("host", "at_first"), [(socket.gethostname(), ["dead"]), ("elsewhere", [])])
+def test_a_worker_of_this_machine_of_which_no_process_lives_is_reaped_at_the_first_look(
+    host: str, at_first: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(shared_memory, "_sent", None)
+    held = shared_memory.share_sent("host-1-abcdef", "s")  # as by children of a main process that died
+    nobodys = Path(held).with_name("runner-out-none-abcdef")
+    nobodys.touch()
+    dead: list[str] = []
+    one = Supervisor(lambda: None, "s", WorkerSettings())
+    one._server = "here"
+    one._workers = SimpleNamespace(connected=lambda _: set(), reap=lambda worker, **_: dead.append(worker) or [])
+    out = {"dead": str(nobodys), "orphaned": held}
+    one._known = [
+        WorkerInfo(name, 1000, json.dumps({"server": "here", "client_id": n, "pid": 0, "host": host, "out": out[name]}))
+        for n, name in enumerate(out)
+    ]
+    one._reap_disconnected()
+    assert dead == at_first
+    one._reap_disconnected()
+    assert sorted(dead) == ["dead", "orphaned"]
+
+
 class StandsStill:
     """A store on a clock of its own, at whose n-th call all stand still for five leases of a worker that lives."""
 
