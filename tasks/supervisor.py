@@ -69,6 +69,7 @@ class Supervisor:
         self._table = IntervalSchedule()
         self._known: list[WorkerInfo] = []
         self._missing: set[str] = set()
+        self._open: list[WorkerInfo] = []  # those whose connection is: they have not registered again
         self._overtaken: set[Job] = set()
         self._server = ""
         self._me = ""
@@ -127,7 +128,7 @@ class Supervisor:
         now = time.monotonic()
         ahead = workers.now() / 1000 - time.monotonic()
         self._workers, self._server, self._since_start, self._ahead = workers, server, now - up, ahead
-        self._known, self._missing, self._table = [], set(), IntervalSchedule()
+        self._known, self._open, self._missing, self._table = [], [], set(), IntervalSchedule()
         self._me = f"{self._name}|{server}:{client_id}"
 
     def _answered(self, pause: float = 0.0) -> None:
@@ -174,7 +175,7 @@ class Supervisor:
             for run_id, what in found:
                 log.error("run %s: %s", run_id, what)
         if self._table.due("known", 0.5):
-            self._known = self._workers.registered()
+            self._known = self._workers.registered(self._open)
         self._reap_disconnected()
         if self._table.due("leases", 0.1):
             self._reap_lapsed()
@@ -205,6 +206,7 @@ class Supervisor:
         }
         before = time.monotonic()
         connected = self._workers.connected(by_client)
+        self._open = [worker for client_id, worker in by_client.items() if client_id in (connected or ())]
         self._answered()
         if time.monotonic() - self._trouble < RETURN:
             return

@@ -138,15 +138,19 @@ class Workers:
             )
         )
 
-    def registered(self) -> list[WorkerInfo]:
-        """Every registered worker, lapsed or not: two round trips."""
+    def registered(self, known: Iterable[WorkerInfo] = ()) -> list[WorkerInfo]:
+        """Every registered worker, lapsed or not. What those ``known`` said of themselves is not read again: one round
+        trip, and another one if there are others.
+        """
         leases = self.client.zrange(self._key("workers_key"), 0, -1, withscores=True)
-        pipe = self.client.pipeline(transaction=False)
-        for worker, _ in leases:
-            pipe.hget(self._key("worker_key", worker=worker), "about")
-        return [
-            WorkerInfo(w, int(score), about or "") for (w, score), about in zip(leases, pipe.execute(), strict=True)
-        ]
+        said = {one.id: one.about for one in known if one.about}
+        new = [worker for worker, _ in leases if worker not in said]
+        if new:
+            pipe = self.client.pipeline(transaction=False)
+            for worker in new:
+                pipe.hget(self._key("worker_key", worker=worker), "about")
+            said.update(zip(new, pipe.execute(), strict=True))
+        return [WorkerInfo(worker, int(score), said[worker] or "") for worker, score in leases]
 
     def lapsed(self, now: int) -> list[tuple[str, int]]:
         """Workers whose lease has lapsed, and when it did."""

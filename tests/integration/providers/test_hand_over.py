@@ -1,5 +1,6 @@
 """A worker that held many tasks dies: they are handed over in parts, at a cost that is linear in how many there are."""
 
+import json
 from typing import Any
 
 import pytest
@@ -149,3 +150,19 @@ def test_one_that_comes_back_keeps_what_is_left_and_is_told(driver: Driver, redi
     assert len(reap(ComesBack(redis), only_lapsed=True)) == AT_ONCE
     beat = driver.workers.beat("w0", LEASE)
     assert (beat.stood, beat.recheck, len(beat.claims)) == (True, 1, many - AT_ONCE)
+
+
+def test_a_look_at_known_workers_is_one_command(driver: Driver, redis: "Redis[str]") -> None:
+    for n in range(20):
+        driver.workers.beat(f"w{n}", LEASE, json.dumps({"n": n}))
+    known = driver.workers.registered()
+    assert len(known) == 20
+    driver.workers.beat("w20", LEASE, json.dumps({"n": 20}))
+    before = commands(redis)
+    found = driver.workers.registered(known)
+    assert commands(redis) - before == 2 + 1, "of the new one it is read what it said; INFO counts itself"
+    assert {one.id: one.fields["n"] for one in found} == {f"w{n}": n for n in range(21)}
+    known = found
+    before = commands(redis)
+    assert driver.workers.registered(known) == known
+    assert commands(redis) - before == 1 + 1

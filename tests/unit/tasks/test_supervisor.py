@@ -66,6 +66,33 @@ def test_a_worker_of_this_machine_of_which_no_process_lives_is_reaped_at_the_fir
     assert sorted(dead) == ["dead", "orphaned"]
 
 
+def test_what_workers_said_is_read_again_of_those_alone_whose_connection_is_not_open_here() -> None:
+    asked: list[list[str]] = []
+
+    def registered(known: list[WorkerInfo]) -> list[WorkerInfo]:
+        asked.append([worker.id for worker in known])
+        return workers
+
+    workers = [
+        WorkerInfo("open", 1000, json.dumps({"server": "here", "client_id": 7})),
+        WorkerInfo("closed", 1000, json.dumps({"server": "here", "client_id": 8})),
+        WorkerInfo("before", 1000, json.dumps({"server": "before it failed over", "client_id": 7})),
+        WorkerInfo("silent", 1000, ""),
+    ]
+    one = Supervisor(lambda: None, "s", WorkerSettings())
+    one._server = "here"
+    one._workers = SimpleNamespace(connected=lambda _: {7}, registered=registered, reap=lambda *_, **__: [])
+    for name in ("term", "checked", "leases", "lost", "overtaken", "expired"):
+        one._table.last[name] = float("inf")  # not due
+    for _ in range(2):
+        one._table.last["known"] = float("-inf")
+        one._lead()
+    assert asked == [[], ["open"]]
+    one._workers.connected = lambda _: None  # the server does not tell it
+    one._reap_disconnected()
+    assert one._open == []
+
+
 class StandsStill:
     """A store on a clock of its own, at whose n-th call all stand still for five leases of a worker that lives."""
 
