@@ -9,6 +9,7 @@ connection), which stay as they are in each process.
 import collections
 import dataclasses
 import functools
+import io
 import json
 import pickle
 import sys
@@ -77,7 +78,7 @@ class Snapshot:
             try:
                 data: Any = encoding.encode(items, self._name_of)
             except NotSerializable:
-                data, kind = _printed(value), _HANDLE
+                data, kind = _printed(value, self.things), _HANDLE
             if not kind:
                 return "=", type(value), json.dumps(data)
             self.things[id(value)] = _Thing(value, path, kind, data)
@@ -263,9 +264,24 @@ def _parts_of(value: Any, kind: str) -> Any:
     return {name: one for name, one in fields.items() if name not in cached}
 
 
-def _printed(handle: Any) -> bytes:
-    """A fingerprint of a handle's contents; None for one that cannot be copied, such as a client or a lock."""
+class _Printer(pickle.Pickler):
+    """Passes over what is seen by itself: the object whose method a handle holds."""
+
+    def __init__(self, to: io.BytesIO, seen: Mapping[int, _Thing]) -> None:
+        super().__init__(to)
+        self._seen = seen
+
+    def persistent_id(self, value: Any) -> int | None:
+        """Return a name for what is seen by itself."""
+        found = self._seen.get(id(value))
+        return id(value) if found is not None and found.kind != _HANDLE else None
+
+
+def _printed(handle: Any, seen: Mapping[int, _Thing]) -> bytes:
+    """A fingerprint of a handle's contents; empty for one that cannot be copied, such as a client or a lock."""
+    printed = io.BytesIO()
     try:
-        return pickle.dumps(handle)
+        _Printer(printed, seen).dump(handle)
     except Exception:
         return b""
+    return printed.getvalue()

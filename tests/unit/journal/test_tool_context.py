@@ -178,6 +178,29 @@ def test_a_use_that_changed_a_librarys_object_is_made_again_and_one_that_did_not
     assert uses == ["change", "look", "change"]
 
 
+class Kit:
+    """As of Agno's: it keeps its own methods as tools."""
+
+    def __init__(self) -> None:
+        self.bought: list[str] = []
+        self.tools = [self.buy]
+
+    def buy(self) -> None:
+        self.bought.append("egg")
+
+
+def test_an_object_that_holds_its_own_methods_is_restored_as_any_other() -> None:
+    uses = []
+
+    @tool
+    def use(kit: Kit) -> None:
+        uses.append(1)
+        kit.tools[0]()
+
+    assert attempts(Kit, lambda kit, _: use(kit), lambda kit: kit.bought) == [["egg"], ["egg"]]
+    assert uses == [1]
+
+
 def test_what_a_use_changed_before_it_raised_is_there_again() -> None:
     @tool
     def use(deps: list[int]) -> None:
