@@ -12,9 +12,10 @@ from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage, cou
 from runner.journal.shared_memory import HALF
 from runner.providers.redis import scripts
 from runner.providers.redis.grouped_steps import GroupedSteps, StepGroup
+from runner.providers.redis.outages import quiet_watch
 from runner.providers.redis.pipelined import PipelinedConnection
 from runner.providers.redis.scripts import PackedScript, flat
-from runner.providers.redis.step_intents import NEITHER
+from runner.providers.redis.step_intents import AWAY, NEITHER
 from runner.providers.redis.watched_task import WatchedTask
 
 
@@ -130,7 +131,7 @@ class ClaimedSteps(GroupedSteps):
         self._looks += 1
         watched = self._watched
         script = self._record_own.packed(step, value, paid, begun, expected, self._reached)
-        return watched.begin(script, begun, expected, self._reached)
+        return watched.begin(script, begun, self._reached)
 
     def _record_watched(self, step: str, value: str) -> bool:
         """Record one that began on the note that was reserved for it, and reserve the next, without a script.
@@ -168,7 +169,10 @@ class ClaimedSteps(GroupedSteps):
             self._out.sure()
         if self._log is not None:
             self._log.recorded((step,), _PAID, watched.begun)
-        self._reserve(True)
+        self._reserved = True  # as `_reserve`, which would be two more calls
+        self._out.unnoted(0)
+        if not quiet_watch.awake or quiet_watch.look != self._withdraw:
+            quiet_watch(self._withdraw, AWAY)
         return True
 
     def post_step(

@@ -45,13 +45,8 @@ class GroupedSteps(StepIntents):
     ) -> None:
         """Record what several steps gave, and note those that begin next: one round trip. Raises `ClaimLost`."""
         with self._lock:
-            if self._posted is not None or self._unsent is not None:
-                self._make_way()
-            if self._out.ahead:
-                self._confirm()
-            group = StepGroup(dict(self._open), dropped)
+            group = self._group(done, dropped, begins, replayed)
             try:
-                self._gather(group, done, begins, replayed)
                 self._fenced(scripts.load("record_steps"), **group.slots)
             except BaseException:
                 self._leave_all_in_doubt(group)
@@ -70,13 +65,8 @@ class GroupedSteps(StepIntents):
             self.record_steps(done, dropped=dropped, begins=begins, replayed=replayed)
             return None
         with self._lock:
-            if self._posted is not None or self._unsent is not None:
-                self._make_way()
-            if self._out.ahead:
-                self._confirm()
-            group = StepGroup(dict(self._open), dropped)
+            group = self._group(done, dropped, begins, replayed)
             try:
-                self._gather(group, done, begins, replayed)
                 group.command = scripts.load("record_steps").packed(**group.slots, **self._who)
                 line.post(group.command)
             except BaseException:
@@ -85,7 +75,7 @@ class GroupedSteps(StepIntents):
             self._posted = group
         return partial(self._settle, group)
 
-    def _settle_all(self, group: "StepGroup") -> None:
+    def _settle_all(self, group: StepGroup) -> None:
         """The same of several steps."""
         line = self._line
         assert isinstance(line, PipelinedConnection)
@@ -100,10 +90,26 @@ class GroupedSteps(StepIntents):
             raise
         self._all_recorded(group)
 
+    def _group(
+        self, done: Sequence[DoneStep], dropped: int, begins: Sequence[BegunStep], replayed: Counters | int
+    ) -> StepGroup:
+        """A record of several, with nothing left to be sent before it; what is under way is what will be."""
+        if self._posted is not None or self._unsent is not None:
+            self._make_way()
+        if self._out.ahead:
+            self._confirm()
+        group = StepGroup(dict(self._open), dropped)
+        try:
+            self._gather(group, done, begins, replayed)
+        except BaseException:
+            self._leave_all_in_doubt(group)
+            raise
+        return group
+
     def _gather(
-        self, group: "StepGroup", done: Sequence[DoneStep], begins: Sequence[BegunStep], replayed: Counters | int
+        self, group: StepGroup, done: Sequence[DoneStep], begins: Sequence[BegunStep], replayed: Counters | int
     ) -> None:
-        """The slots of the script; what is under way is what will be."""
+        """The slots of the script."""
         texts, kinds, calls = group.texts, "", list[list[Any]]()
         plain, by_entry = list[str](), group.by_entry
         for step, value, entry, usage, reported in done:

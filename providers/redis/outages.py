@@ -304,6 +304,10 @@ class QuietWatch:
     """Notices that a task has said nothing to the store for a moment: one thread in a process, often asleep.
 
     It asks the task that was last named here, again and again, until it has nothing to wait for.
+
+    Attributes:
+        look: what asks the task.
+        awake: whether it will be called.
     """
 
     def __init__(self) -> None:
@@ -312,15 +316,15 @@ class QuietWatch:
     def reset(self) -> None:
         """Forget all: a forked process has no thread of its parent's."""
         self._wanted, self._never = threading.Event(), threading.Event()
-        self._started = self._awake = False
-        self._look: Callable[[], bool] = bool
+        self._started = self.awake = False
+        self.look: Callable[[], bool] = bool
         self._every = 0.0
 
     def __call__(self, look: Callable[[], bool], every: float) -> None:
         """From now on call ``look`` after every so many seconds, until it returns true. It replaces one of before."""
-        self._look, self._every = look, every
-        if not self._awake:  # which costs less to ask than the event
-            self._awake = True
+        self.look, self._every = look, every
+        if not self.awake:  # which costs less to ask than the event
+            self.awake = True
             self._wanted.set()
             if not self._started:
                 self._started = True
@@ -331,10 +335,10 @@ class QuietWatch:
             self._wanted.wait()
             self._never.wait(min(self._every, 60.0))
             self._wanted.clear()
-            self._awake = False
+            self.awake = False
             with contextlib.suppress(Exception):  # the task itself meets it with its next command
-                if not self._look():
-                    self._awake = True
+                if not self.look():
+                    self.awake = True
                     self._wanted.set()
 
 

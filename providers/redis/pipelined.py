@@ -159,15 +159,14 @@ class PipelinedConnection:
                 if self._closed or self._unread:
                     self._open()
                     self._read_unread()
-                connection = self._connection
-                connection._sock.sendall(commands)
-                parser = connection._parser
-                parser.read_from_socket()
-                gets = parser._reader.gets
-                answers = list(islice(filterfalse(_unasked, iter(gets, NOT_ENOUGH_DATA)), many))
+                sock, parser = self._connection._sock, self._connection._parser
+                reader, buffer, answers = parser._reader, parser._buffer, list[Any]()
+                sock.sendall(commands)
                 while len(answers) < many:
-                    parser.read_from_socket()
-                    answers += islice(filterfalse(_unasked, iter(gets, NOT_ENOUGH_DATA)), many - len(answers))
+                    if not (size := sock.recv_into(buffer)):
+                        raise ConnectionError("the server closed the connection")
+                    reader.feed(buffer, 0, size)
+                    answers += islice(filterfalse(_unasked, iter(reader.gets, NOT_ENOUGH_DATA)), many - len(answers))
                 return answers
         except (*TRANSIENT_ERRORS, OSError):
             self.close()

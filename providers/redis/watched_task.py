@@ -33,7 +33,7 @@ class WatchedTask:
         self._uncount = _pack("HINCRBY", run, "paid", "-1").encode()
         self.begun = self._tail = ""
 
-    def begin(self, script: bytes, begun: str, reserved: str, reached: int) -> bool:
+    def begin(self, script: bytes, begun: str, reached: int) -> bool:
         """Record a step by this script, and look at the task. Returns whether it was recorded."""
         self._line.watcher = None
         answers = self._line.ask_all(script + self._try, 6)
@@ -42,7 +42,7 @@ class WatchedTask:
         if answers[2:5] != ["OK", [], "OK"]:
             self._line.refused_to_watch(answers[2:5])
         elif answers[5] == [self._token, str(reached), "0", None]:  # what its progress ends has ended
-            note = _pack("HSET", self._task, "begun", begun, "reserved", reserved, "reached", "")
+            note = _pack("HSET", self._task, "reached", "")  # of what is under way the script has just said the same
             self._tail = _pack("HINCRBY", self._run, "paid", "1") + note.removesuffix("0\r\n\r\n")
             self.begun = begun
             self._line.watcher = self

@@ -114,6 +114,7 @@ class Journal(ModelCalls):
         if known[0] is not fn:  # most tasks do one again and again
             known = self._known = fn, steps.type_of_result(fn), steps.is_async(fn)
         _, result_type, is_async = known
+        frame: Frame
         frame, recorded = self.find_step(steps.identity(name, args, kwargs), entry, current_step.get(), usable)
         if is_async:
             return self._astep(name, frame, recorded, result_type, fn, args, kwargs, watch)
@@ -160,7 +161,8 @@ class Journal(ModelCalls):
 
     def _begin(self, frame: Frame, watch: StepObserver | None) -> tuple[int, Token[Frame | None]]:
         """Note that the step begins."""
-        mark = 0 if self.files.idle else self.files.mark()
+        files = self.files
+        mark = files.mark() if files.some or files.kept.made else 0  # as `idle`, which would be one more call
         is_tool = frame.entry is not None and frame.entry.kind == "tool"
         with self.cancel_scope.write:
             self.enter(frame, intent_only=is_tool)
@@ -169,7 +171,8 @@ class Journal(ModelCalls):
         fault_points.reached("step begun, not done")
         if is_tool and frame.entry is not None:
             self.mark_sent(frame.entry)
-        return mark, self.doing.enter(frame)
+        self.doing.frames[frame] = None  # as `Doing.enter`, which would be one more call
+        return mark, current_step.set(frame)
 
     def _raised(
         self, frame: Frame, token: Token[Frame | None], watch: StepObserver | None, error: BaseException
@@ -194,8 +197,9 @@ class Journal(ModelCalls):
     ) -> str:
         """Record the step's value. Returns the record."""
         self.doing.leave(frame, token)
-        if not self.files.idle:
-            self.files.keep(frame.recorded_as, mark)
+        files = self.files
+        if files.some or files.kept.made:
+            files.keep(frame.recorded_as, mark)
         return self.record_value(name, frame, value, result_type, watch)
 
     def step_of(self, question: str) -> str:

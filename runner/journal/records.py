@@ -10,13 +10,15 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeVar
 
 from runner.core.ledger import AccountKey, Counters, Usage, usage_in
 from runner.journal import steps
 from runner.journal.call_slots import CallSlots, is_call
 from runner.journal.rate_limit import Turns
 from runner.journal.steps import Doing, Frame, JournalProgress, NoFiles, StepFiles, current_step
+
+OneFrame = TypeVar("OneFrame", bound=Frame)
 
 
 class RecordedSteps(Turns):
@@ -72,13 +74,20 @@ class RecordedSteps(Turns):
             self._progress.replay(count)
 
     def find_step(
-        self, name: str, entry: AccountKey | None, outer: Frame | None, usable: Callable[[str, str], bool] | None = None
-    ) -> tuple[Frame, str | None]:
-        """Return the next step with this `steps.identity` within ``outer``, and its record."""
+        self,
+        name: str,
+        entry: AccountKey | None,
+        outer: Frame | None,
+        usable: Callable[[str, str], bool] | None = None,
+        of: type[OneFrame] = Frame,  # type: ignore[assignment]  # a default of a type variable: python/mypy#3737
+    ) -> tuple[OneFrame, str | None]:
+        """Return the next step with this `steps.identity` within ``outer``, as a frame ``of`` that class, and its
+        record.
+        """
         with self._lock:
             identity = name if outer is None else self._within(outer) + name
             self._occurrences[identity] = occurrence = self._occurrences.get(identity, 0) + 1
-            frame = Frame(self, f"{identity}#{occurrence}", entry, outer)
+            frame = of(self, f"{identity}#{occurrence}", entry, outer)
             recorded = self._recorded.get(frame.key) if usable is None else frame.find(self._recorded, usable)
             if recorded is not None:
                 self._progress.replay_step(entry, self._calls.inside(frame.key))

@@ -16,13 +16,12 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence, Sized
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
 from runner.core import fault_points, waiting
 from runner.core.errors import ClaimLost, InputRequired, Interrupted
-from runner.core.ledger import STEP
+from runner.core.ledger import NO_TOKENS, STEP
 from runner.journal import steps
 from runner.journal.cancellation.async_raise import InterruptibleSection
 from runner.journal.journal import RAISED, Journal
@@ -46,14 +45,13 @@ def _nothing() -> None:
     """There is nothing to be stored."""
 
 
-@dataclass(slots=True)
-class _Step:
+class _Step(Frame):
     """One step: its index in the results, its item, and its result."""
 
-    index: int
-    item: Any
-    frame: Frame
-    watch: StepObserver | None
+    # Of the class, as `__init__` would be one more call in each step.
+    index: int = 0
+    item: Any = None
+    watch: StepObserver | None = None
     mark: int = 0
     value: Any = None
     text: str = ""
@@ -147,13 +145,15 @@ class StepMap:
         return self._outcome()
 
     def _do(self, one: _Step) -> None:
-        doing = self._journal.doing
+        """Make a step in this context, which is its own: so nothing of it is set back."""
+        frames = self._journal.doing.frames
         try:
-            token = doing.enter(one.frame)
+            current_step.set(one)
+            frames[one] = None
             try:
                 one.value = self._fn(one.item)
             finally:
-                doing.leave(one.frame, token)
+                del frames[one]
             one.text = steps.dump(self._name, one.value, self._type)
         except BaseException as error:
             one.error = error
@@ -164,13 +164,14 @@ class StepMap:
 
     async def _ado(self, one: _Step) -> None:
         # Written as `_do` is: what they share would be one more call of Python in each step.
-        doing = self._journal.doing
+        frames = self._journal.doing.frames
         try:
-            token = doing.enter(one.frame)
+            current_step.set(one)
+            frames[one] = None
             try:
                 one.value = await self._fn(one.item)
             finally:
-                doing.leave(one.frame, token)
+                del frames[one]
             one.text = steps.dump(self._name, one.value, self._type)
         except BaseException as error:
             one.error = error
@@ -206,7 +207,7 @@ class StepMap:
                 self._stop = self._stop or one.error
         if not self._journal.files.idle:
             for one in done:
-                self._journal.files.keep(one.frame.key, one.mark)
+                self._journal.files.keep(one.key, one.mark)
         if ended:
             fault_points.reached("step done, not recorded")
         self._running -= len(ended)
@@ -262,8 +263,9 @@ class StepMap:
         self._is_posted = False
         if not (done or raised or begun or never_begun):
             return _nothing
-        dropped = sum(one.frame.entry is not None for one in raised) + never_begun
-        results = [DoneStep(one.frame.key, one.text, one.frame.entry) for one in done]
+        dropped = sum(one.entry is not None for one in raised) + never_begun
+        # As `DoneStep(...)`, which would be one more call in each step.
+        results = [tuple.__new__(DoneStep, (one.key, one.text, one.entry, NO_TOKENS, False)) for one in done]
         with self._journal.cancel_scope.write:
             acknowledged = self._journal.post_results(results, dropped=dropped, begins=len(begun))
         self._is_posted = acknowledged is not None
@@ -294,19 +296,22 @@ class StepMap:
 
     def _add_next(self, begun: list[_Step], room: int) -> None:
         """Add the next steps that are not recorded, as there is room; recorded ones before them are replayed."""
-        journal, scope = self._journal, self._journal.cancel_scope
+        journal, scope, identity = self._journal, self._journal.cancel_scope, steps.identity
         while room > 0 and scope.stopping is None:
             found = next(self._items, None)
             if found is None:
                 return
             index, item = found
-            frame, recorded = journal.find_step(steps.identity(self._name, (item,), {}), STEP, self._outer)
+            one, recorded = journal.find_step(identity(self._name, (item,), {}), STEP, self._outer, None, _Step)
             if recorded is None:
                 room -= 1
                 self._results.append(None)
-                begun.append(_Step(index, item, frame, None if self._watch is None else self._watch()))
+                one.index, one.item = index, item
+                if self._watch is not None:
+                    one.watch = self._watch()
+                begun.append(one)
             else:
-                self._results.append(journal.replay(frame, recorded, self._type))
+                self._results.append(journal.replay(one, recorded, self._type))
                 self._ended += 1
 
     def _is_over(self) -> bool:
@@ -394,7 +399,13 @@ class _Threads:
             while go_on:
                 self._is_called = False
                 while self._begun:
-                    self._take()
+                    if not self._is_called and len(self._begun) > 1:
+                        self._call()
+                    try:
+                        one = self._begun.popleft()
+                    except IndexError:  # others were quicker
+                        break
+                    self._context.copy().run(self._do, one)
                 self._idle.append(None)
                 go_on = self._called.get()
                 self._idle.pop()
@@ -405,15 +416,6 @@ class _Threads:
             with contextlib.suppress(ClaimLost):
                 section.over()
             section.over()
-
-    def _take(self) -> None:
-        if not self._is_called and len(self._begun) > 1:
-            self._call()
-        try:
-            one = self._begun.popleft()
-        except IndexError:  # others were quicker
-            return
-        self._context.copy().run(self._do, one)
 
     def _break_in(self) -> None:
         """The task has stopped: no further result is recorded."""

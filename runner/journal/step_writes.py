@@ -185,12 +185,18 @@ class StepWrites(RecordedSteps):
     def _record(self, name: str, text: str, entry: AccountKey | None, usage: Usage, reported: bool) -> None:
         if self._over:
             self._refuse_if_over()
+        progress = self._progress
         with self._lock:
-            replayed = self._progress.take_replayed()
+            replayed = progress.replayed
+            if replayed or replayed.passed:  # `take_replayed` alone would be one more call
+                replayed = progress.take_replayed()
         self._recorder.record_step(name, text, replayed=replayed, entry=entry, usage=usage, reported=reported)
         with self._lock:
             self._recorded[name] = text
-            self._progress.give(entry, usage)
+            if entry is STEP and usage is NO_TOKENS:
+                progress.own += 1
+            else:
+                progress.give(entry, usage)
 
     def keep_results(self, done: Sequence[DoneStep], *, dropped: int, begins: int) -> None:
         """Record concurrent steps: results, those that raised, and those that begin."""
@@ -244,15 +250,12 @@ class StepWrites(RecordedSteps):
 
     def _written(self, done: Sequence[DoneStep]) -> None:
         with self._lock:
-            plain = 0
-            for one in done:
-                self._recorded[one.step] = one.value
-                if one.entry is STEP and one.usage is NO_TOKENS:
-                    plain += 1
+            for step, value, entry, usage, _ in done:
+                self._recorded[step] = value
+                if entry is STEP and usage is NO_TOKENS:
+                    self._progress.own += 1
                 else:
-                    self._progress.give(one.entry, one.usage)
-            if plain:
-                self._progress.give(STEP, NO_TOKENS, plain)
+                    self._progress.give(entry, usage)
 
     def _refuse_if_over(self) -> None:
         if self._over:

@@ -6,7 +6,6 @@ counted here alone: the store gets it with the next record, and a task that skip
 
 import contextlib
 import dataclasses
-import hashlib
 import inspect
 import json
 import re
@@ -16,13 +15,14 @@ import typing
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar, Token
-from json.encoder import encode_basestring, encode_basestring_ascii
+from hashlib import sha256
+from json.encoder import encode_basestring_ascii
 from typing import Any, Protocol
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
-from runner.core.ledger import NO_TOKENS, AccountKey, Counters, Usage, usage_in
+from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage, usage_in
 
 _sorted = json.JSONEncoder(sort_keys=True).encode  # json.dumps would make an encoder for each step
 _encoded = json.JSONEncoder(ensure_ascii=False).encode
@@ -37,27 +37,24 @@ def identity(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """
     if not name.isascii() and _SURROGATE.search(name):
         raise ValueError(f"the step name {name!r} contains half of a surrogate pair, which is not valid UTF-8")
-    if not args and not kwargs:
-        return name
+    if not kwargs:
+        if not args:
+            return name
+        plain = ""
+        for one in args:
+            if type(one) is int:
+                plain += f", {one}"
+            elif type(one) is str and one.isascii():
+                plain += f", {encode_basestring_ascii(one)}"
+            else:
+                break
+        else:  # numbers and plain texts, as most arguments are
+            return f"{name}({sha256(f'[[{plain[2:]}], {{}}]'.encode()).hexdigest()[:16]})"
     try:
-        plain = _plain(args) if not kwargs else None
-        plain = plain or _sorted([_canonical(args), _canonical(kwargs)])
+        plain = _sorted([_canonical(args), _canonical(kwargs)])
     except RecursionError:  # an argument that holds itself
         plain = json.dumps([[type(v).__qualname__ for v in args], {k: type(v).__qualname__ for k, v in kwargs.items()}])
-    return f"{name}({hashlib.sha256(plain.encode()).hexdigest()[:16]})"
-
-
-def _plain(args: tuple[Any, ...]) -> str | None:
-    """Return the JSON of arguments that are numbers and plain texts, as most are; None for others."""
-    found = ""
-    for one in args:
-        if type(one) is int:
-            found += f", {one}" if found else str(one)
-        elif type(one) is str and one.isascii():
-            found += f", {encode_basestring_ascii(one)}" if found else encode_basestring_ascii(one)
-        else:
-            return None
-    return f"[[{found}], {{}}]"
+    return f"{name}({sha256(plain.encode()).hexdigest()[:16]})"
 
 
 def is_async(fn: Callable[..., Any]) -> bool:
@@ -109,10 +106,10 @@ def dump(name: str, value: Any, result_type: Any) -> str:
         value.close()
         raise TypeError(f"step {name!r} returned a coroutine: give the async function itself, and await the step")
     if type(value) is str and result_type is None:
-        if value.isprintable() and '"' not in value and "\\" not in value:  # ten times as fast as to look for escapes
-            return f'"{value}"'
-        if value.isascii():
-            return encode_basestring(value)
+        try:
+            return to_json(value).decode()
+        except PydanticSerializationError:  # half a surrogate pair
+            return json.dumps(value)
     try:
         if result_type is not None:
             data = result_type.dump_python(value, mode="json", warnings=False)
@@ -173,7 +170,8 @@ class Kept(Protocol):
 class StepFiles:
     """A task's files: what a step changed is recorded with it, and there again where it is replayed.
 
-    ``recorded`` is its journal, ``record`` adds to it, ``passed`` gets the records it replays.
+    ``recorded`` is its journal, ``record`` adds to it, ``passed`` gets the records it replays. ``some``: files of steps
+    are recorded.
     """
 
     def __init__(
@@ -183,36 +181,36 @@ class StepFiles:
         record: Callable[[str, str], None],
         passed: Callable[[str], None],
     ) -> None:
-        self._files = files
+        self.kept = files
         self._recorded = recorded
         self._record = record
         self._passed = passed
         self._records = 0
         self._noticed = 0
-        self._some = bool(recorded) and any(name.startswith(_FILES) for name in recorded)
+        self.some = bool(recorded) and any(name.startswith(_FILES) for name in recorded)
 
     @property
     def idle(self) -> bool:
         """Whether no step has files to record."""
-        return not self._files.made and not self._some
+        return not self.kept.made and not self.some
 
     def mark(self) -> int:
         """This point in time, when a step begins. What the task's code wrote before is not the step's: the code that
         replays it writes that itself, and may have the file open."""
-        return self._files.mark()
+        return self.kept.mark()
 
     def keep(self, step: str, since: int | None = None) -> None:
         """Record the files that a step changed, before the step itself is recorded, so that a replay finds all of them.
 
         If the start of the step is unknown, these are all changes that were not recorded before.
         """
-        changed = self._files.changed(self._noticed if since is None else since)
+        changed = self.kept.changed(self._noticed if since is None else since)
         if since is None or since <= self._noticed:
-            self._noticed = self._files.noticed
+            self._noticed = self.kept.noticed
         before = self._names(step)  # by attempts that ended before they recorded the step: they do not count
         if changed or before:
             self._records += 1
-            self._some = True
+            self.some = True
             self._record(_files_of(step, len(before)), json.dumps([self._records, changed], ensure_ascii=False))
 
     def lay(self, steps: Iterable[str]) -> None:
@@ -222,7 +220,7 @@ class StepFiles:
             self._passed(name)
         for number, name in sorted((json.loads(self._recorded[found[-1]])[0], found[-1]) for found in names):
             self._records = max(self._records, number)
-            self._files.lay(json.loads(self._recorded[name])[1])
+            self.kept.lay(json.loads(self._recorded[name])[1])
 
     def _names(self, step: str) -> list[str]:
         """Return the names under which files of a step are recorded, oldest first."""
@@ -243,6 +241,12 @@ class NoFiles:
     """Replaces `StepFiles` for a task whose files are not kept."""
 
     idle = True
+    some = made = False
+
+    @property
+    def kept(self) -> "NoFiles":
+        """Itself: there are none."""
+        return self
 
     def mark(self) -> int:
         """Any point in time."""
@@ -302,17 +306,17 @@ class Doing:
     """The steps of a task that are in progress, in all threads."""
 
     def __init__(self) -> None:
-        self._frames: dict[Frame, None] = {}  # in the order in which they began
+        self.frames: dict[Frame, None] = {}  #: in the order in which they began
 
     def enter(self, frame: Frame) -> Token[Frame | None]:
         """Begin a step; it is in progress until `leave`."""
         token = current_step.set(frame)
-        self._frames[frame] = None
+        self.frames[frame] = None
         return token
 
     def leave(self, frame: Frame, token: Token[Frame | None]) -> None:
         """End a step. ``token`` is what `enter` returned."""
-        del self._frames[frame]
+        del self.frames[frame]
         try:  # noqa: SIM105 - `suppress` costs three calls
             current_step.reset(token)
         except ValueError:  # a coroutine that is thrown away ends elsewhere
@@ -329,7 +333,7 @@ class Doing:
 
     def sole(self) -> Frame | None:
         """Return the innermost step, if it is unambiguous; else None."""
-        doing = list(self._frames)
+        doing = list(self.frames)
         inner = [one for one in doing if not any(other.outer is one for other in doing)]
         return inner[0] if len(inner) == 1 else None
 
@@ -339,11 +343,17 @@ _AROUND = re.compile(r"#\d+(?=/)")
 
 
 class JournalProgress:
-    """The counts of one task in flight with these ``recorded`` steps. The journal's lock guards them."""
+    """The counts of one task in flight with these ``recorded`` steps. The journal's lock guards them.
+
+    Attributes:
+        replayed: what was replayed since `take_replayed`.
+        own: how many of the author's own steps were recorded, beside those given by `give`.
+    """
 
     def __init__(self, recorded: Mapping[str, str]) -> None:
         self._recorded = recorded
-        self._replayed, self._given = Counters(), Counters()
+        self.replayed, self._given = Counters(), Counters()
+        self.own = 0
         self._passed: dict[str, None] = {}
         self._inside_of: Counter[str] | None = None
 
@@ -351,20 +361,22 @@ class JournalProgress:
         """Return all counts so far."""
         found = Counters()
         found.add(self._given)
-        found.add(self._replayed)
+        if self.own:
+            found[STEP] += self.own
+        found.add(self.replayed)
         return found
 
     def take_replayed(self) -> Counters:
         """Return the counts of replays since the last call."""
-        count = self._replayed
+        count = self.replayed
         if count or count.passed:
-            self._replayed = Counters()
+            self.replayed = Counters()
             self._given.add(count)
         return count
 
     def replay(self, count: Counters) -> None:
         """Add to the counts of replays."""
-        self._replayed.add(count)
+        self.replayed.add(count)
 
     def replay_step(self, entry: AccountKey | None, inside: Iterable[str]) -> None:
         """Count a replayed step; if model calls were recorded ``inside`` it, those are counted instead."""
@@ -372,24 +384,24 @@ class JournalProgress:
         for name in inside:
             one = json.loads(self._recorded[name])
             calls.served(AccountKey("model", one["agent"], one["model"]), usage_in(one))
-        self._replayed.add(calls or Counters([entry] if entry is not None else []))
+        self.replayed.add(calls or Counters([entry] if entry is not None else []))
 
     def serve(self, key: str, entry: AccountKey, usage: Usage) -> None:
         """Count a replayed call and mark its record as passed."""
-        self._replayed.served(entry, usage)
+        self.replayed.served(entry, usage)
         self.mark_passed(key)
 
-    def give(self, entry: AccountKey | None, usage: Usage, many: int = 1) -> None:
-        """Count a completed step, or ``many`` of the same kind, if it has an entry."""
+    def give(self, entry: AccountKey | None, usage: Usage) -> None:
+        """Count a completed step, if it has an entry."""
         if entry is not None:
-            self._given[entry] += many
+            self._given[entry] += 1
             if usage is not NO_TOKENS:
                 self._given.tokens[entry] += usage.prompt_tokens + usage.completion_tokens
 
     def skip(self, steps: Iterable[int], account: str) -> None:
         """So many of each step are behind it, and what came to the ``account`` with them."""
-        self._replayed.add(Counters.read(account).beyond(self.account()))
-        self._replayed.passed += sum(steps)
+        self.replayed.add(Counters.read(account).beyond(self.account()))
+        self.replayed.passed += sum(steps)
 
     def mark_passed(self, key: str) -> None:
         """A record is behind it, and with it those inside of that. How many there are so far is how far it is."""
@@ -397,4 +409,4 @@ class JournalProgress:
             self._inside_of = Counter(one[: part.end()] for one in self._recorded for part in _AROUND.finditer(one))
         if key not in self._passed:
             self._passed[key] = None
-            self._replayed.passed += 1 + self._inside_of[key]
+            self.replayed.passed += 1 + self._inside_of[key]

@@ -319,6 +319,6 @@ def test_a_refusal_that_passes_does_not_end_watching(refusal: str, watches: bool
     answers = [1, "OK", *[ResponseError(refusal)] * 3, ["1", "1", "0", None]]
     line: Any = SimpleNamespace(watches=True, watcher=None, ask_all=lambda commands, many: answers)
     line.refused_to_watch = MethodType(PipelinedConnection.refused_to_watch, line)
-    assert watched_task.WatchedTask(line, "run", "task", "journal", 1).begin(b"", "s#1", "", 1)
+    assert watched_task.WatchedTask(line, "run", "task", "journal", 1).begin(b"", "s#1", 1)
     assert line.watches is watches
     assert line.watcher is None
