@@ -251,11 +251,18 @@ class Workers:
         )
 
     def relist(self, first: int, limit: int = 500) -> int:
-        """List those of the runs, from the ``first`` on, again that an index has lost. Returns where to look next."""
-        ids = self.client.zrange(self._key("runs_key"), first, first + limit - 1)
+        """List those of the runs, from the ``first`` on, again that an index has lost. Returns where to look next.
+
+        One index has all runs, and of two others one has each: what one has lost the others have.
+        """
+        indexes = {index: self._key(f"{index}_key") for index in ("runs", "active", "expiring")}
+        listed, active, expiring = map(self.client.zcard, indexes.values())
+        last = first + limit - 1
+        ids = self.client.zrange(indexes["runs" if listed >= active + expiring else "active"], first, last)
+        if listed < active + expiring and last >= active:
+            ids += self.client.zrange(indexes["expiring"], max(first - active, 0), last - active)
         if ids:
-            lost = {index: self._key(f"{index}_key") for index in ("runs", "active", "expiring")}
-            scripts.load("relist")(self.client, home=self.home, ids=json.dumps(ids), **lost)
+            scripts.load("relist")(self.client, home=self.home, ids=json.dumps(ids), **indexes)
         return first + limit if len(ids) == limit else 0
 
     def check_runs(self, first: int, limit: int = 40) -> tuple[int, list[tuple[str, str]]]:

@@ -161,6 +161,24 @@ def test_what_is_only_listed_no_more_is_listed_again(driver: Driver, redis: Redi
     assert driver.runs.get("r-1").status == "completed"
 
 
+@pytest.mark.parametrize("after", [0, 2])
+def test_the_index_of_all_runs_is_made_again(driver: Driver, redis: Redis, after: int) -> None:
+    for number in range(5):
+        driver.submit(plan_of("a"), f"r-{number}")
+    for number in (1, 3, 4):
+        driver.runs.cancel(f"r-{number}", "enough")
+    before = redis.zrange(index("runs_key"), 0, -1, withscores=True)
+    redis.delete(index("runs_key"))
+    for number in range(after):  # others begin before anybody looks
+        driver.submit(plan_of("a"), f"r-1{number}")
+    began = redis.zrange(index("runs_key"), 0, -1, withscores=True)
+    looked, first = 0, 0
+    while looked == 0 or first:
+        first, looked = driver.workers.relist(first, 2), looked + 1
+    assert redis.zrange(index("runs_key"), 0, -1, withscores=True) == sorted(before + began, key=lambda one: one[::-1])
+    assert looked == (5 + after) // 2 + 1
+
+
 def test_a_leader_is_elected_where_its_key_is_of_another_type(driver: Driver, redis: Redis) -> None:
     redis.rpush(index("leader_key"), "spoiled")
     assert driver.workers.leader() == ""
