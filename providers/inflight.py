@@ -28,7 +28,7 @@ _ahead: ContextVar[set[str] | None] = ContextVar("_ahead", default=None)
 
 
 def _after_fork() -> None:
-    """The marks are the parent's."""
+    """Forget all marks in a forked child, because they are the parent's."""
     for fd in _marks.values():
         os.close(fd)
     _marks.clear()
@@ -82,7 +82,7 @@ def mark(prefix: str, checkpoint_id: str, instead_of: str | None = None) -> None
 
 
 def unmark(prefix: str, checkpoint_id: str) -> None:
-    """The run is over."""
+    """Remove the mark of a run that is over."""
     _drop(f"{prefix}{checkpoint_id}{_END}")
 
 

@@ -138,7 +138,7 @@ class JsonProvider(BaseProvider):
         inflight.unmark(_mark(Path(location).parent), self.extract_id(location))
 
     def extract_id(self, location: str) -> str:
-        """The part of the file's name before ``_p-``."""
+        """Return the checkpoint's id: the part of the file's name before ``_p-``."""
         return Path(location).stem.partition(_LINK)[0]
 
     def from_checkpoint(self, location: str) -> str:
@@ -156,7 +156,7 @@ class JsonProvider(BaseProvider):
         return text
 
     def checkpoints(self, location: str, branch: str | None = None) -> list[CheckpointInfo]:
-        """The files below a directory, oldest first."""
+        """Return the checkpoint files below a directory, oldest first."""
         return [_info(file) for file in _files(location, branch)]
 
     def newest_first(self, location: str, branch: str | None = None) -> Iterator[CheckpointInfo]:

@@ -38,7 +38,7 @@ class NewRun:
 
     @property
     def fields(self) -> dict[str, str]:
-        """What it does not share with the others."""
+        """The fields that it does not share with the others."""
         return {"inputs": self.inputs, **({"beginning": self.initial_state} if self.initial_state else {})}
 
 
@@ -132,7 +132,7 @@ class Committed:
     record: Mapping[str, Any] = field(default_factory=dict)
 
     def as_task_output(self, name: str) -> TaskOutput:
-        """As the crew's code sees it."""
+        """Return the output as the crew's code sees it."""
         return outputs.from_record(self.record, name=name)
 
 
@@ -190,7 +190,7 @@ class InFlight:
 
     @property
     def attempts(self) -> int:
-        """How many were begun."""
+        """The number of attempts that were begun."""
         return self.attempt if self.state == "running" else max(self.attempt - 1, 0)
 
 
@@ -218,7 +218,7 @@ class Question:
         return self.about.get("method_output") is not None or {"approve", "reject"} <= set(self.labels)
 
     def to_dict(self) -> dict[str, Any]:
-        """As ``--json`` prints it."""
+        """Return what ``--json`` prints."""
         return {"task": self.task, **self.about}
 
     def shown(self) -> str:
@@ -259,7 +259,7 @@ class Event:
 
     @property
     def at(self) -> int:
-        """When, in milliseconds."""
+        """The time of the event in milliseconds."""
         return int(self.id.split("-")[0])
 
     @property
@@ -293,7 +293,7 @@ class Event:
         return event_id_of(self.run_id, self.cause)
 
     def to_dict(self) -> dict[str, Any]:
-        """As ``--json`` prints it."""
+        """Return what ``--json`` prints."""
         ids = ("event_id", "parent_event_id", "started_event_id", "previous_event_id", "triggered_by_event_id")
         found = {"seq": self.seq, "at": self.at, "type": self.type, **self.fields, "emission_sequence": self.seq}
         return {**found, **{name: value for name in ids if (value := getattr(self, name)) is not None}}
@@ -327,7 +327,7 @@ class Position:
 
     @property
     def used(self) -> dict[str, ReadSet]:
-        """What each of them used."""
+        """What each of the tasks used."""
         return {task: done.used for task, (_, done) in self.done.items()}
 
 

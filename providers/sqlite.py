@@ -107,7 +107,7 @@ class SqliteProvider(BaseProvider):
         inflight.unmark(f"{path}-", checkpoint_id)
 
     def extract_id(self, location: str) -> str:
-        """What is after the last ``#``."""
+        """Return the checkpoint's id: what follows the last ``#`` of its location."""
         return _split(location)[1]
 
     def from_checkpoint(self, location: str) -> str:

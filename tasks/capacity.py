@@ -75,10 +75,10 @@ def _shared_tasks(concurrency: int | None, most: int) -> int:
 
 def needs_files() -> bool:
     """Whether the processes of a pool may need more open files than the default limit."""
-    return max(places() * FILES_EACH, shared() * FILES_SHARED) > PLAIN - FILES
+    return max(slots() * FILES_EACH, shared() * FILES_SHARED) > PLAIN - FILES
 
 
-def places() -> int:
+def slots() -> int:
     """The maximum number of concurrent tasks of this worker."""
     return max(int(os.environ.get(name, "0")) for name in ("RUNNER_CONCURRENCY", MOST)) or 2
 

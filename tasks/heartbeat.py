@@ -25,7 +25,7 @@ from runner.providers.records import Beat, HeldClaim
 from runner.providers.redis.connection import Client, connect
 from runner.providers.redis.outages import TRANSIENT_ERRORS, NotNow, outage
 from runner.providers.redis.protocol import POOLS
-from runner.providers.redis.rewound import LookBack
+from runner.providers.redis.restored_store import LostWrites
 from runner.providers.redis.workers import Workers
 from runner.tasks import shared_process
 from runner.tasks.descriptors import out_of_the_way
@@ -38,7 +38,7 @@ T = TypeVar("T")
 CHILD = b"c"  #: what a new child writes into the wake-up pipe
 AWAY = 0.5  #: seconds at most between two tries to reach a store that is away: it is to learn of us once it is back
 LOOK = 0.1  #: seconds between looks for a child that just started
-LOOK_BACK = 5.0  #: for so long a worker looks again what a restored store may have forgotten
+FIND_LOST_WRITES = 5.0  #: for so long a worker looks again what a restored store may have forgotten
 HANG_GRACE = 10.0  #: after a task's timeout, before its process is killed
 
 
@@ -91,11 +91,11 @@ class Heartbeat(threading.Thread):
         self._deadlines = Deadlines()
         self._dropped: SeenTwice[HeldClaim] = SeenTwice()
         self._strays: SeenTwice[Performed] = SeenTwice()
-        self._look_back = LookBack(worker)
+        self._find_lost_writes = LostWrites(worker)
         self._server = ""
         self._number = 0  # of our last beat, as the store counts them
         self._rewound = False  # or so it may be
-        self._look_back_until = 0.0  # what other workers find meanwhile settles what is unclear to this one
+        self._lost_writes_until = 0.0  # what other workers find meanwhile settles what is unclear to this one
         self.registered = threading.Event()
         self._backoff = Backoff(0.1, min(AWAY, settings.beat))
 
@@ -199,7 +199,7 @@ class Heartbeat(threading.Thread):
         dropped = {c for c in claims if not shared_memory.performs(performed.get(c.process), c.ref, c.token)}
         twice = self._dropped.again(dropped)
         if twice:  # a store that went back may list them; what it forgot is counted before anybody does it again
-            self._look_back(self._workers().client, shared_memory.remembered)
+            self._find_lost_writes(self._workers().client, shared_memory.remembered)
         for claim in twice:
             if self._workers().take_back(self._worker, claim, reason="no process of its worker was running it"):
                 log.warning("no process of this worker runs task %s (token %d); handed back", claim.ref, claim.token)
@@ -212,10 +212,10 @@ class Heartbeat(threading.Thread):
         self._rewound |= answer.stood and answer.number <= self._number
         self._number = answer.number
         if self._rewound:
-            self._look_back_until = time.monotonic() + LOOK_BACK
+            self._lost_writes_until = time.monotonic() + FIND_LOST_WRITES
             self._rewound = False
-        if time.monotonic() < self._look_back_until:
-            self._look_back(self._workers().client, shared_memory.remembered)
+        if time.monotonic() < self._lost_writes_until:
+            self._find_lost_writes(self._workers().client, shared_memory.remembered)
         if answer.recheck != self._recheck:
             self._recheck = answer.recheck
             self._tell(RECHECK)

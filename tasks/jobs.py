@@ -25,7 +25,7 @@ from runner.core.settings import WorkerSettings, cache_dir, setting
 from runner.engine import adapters, observers
 from runner.engine.code_cache import CodeCache
 from runner.engine.decisions import Decision, Fail, Release, Retry
-from runner.engine.failures import places
+from runner.engine.failures import without_code
 from runner.engine.jobs import JobExecutor
 from runner.engine.sharing import NO_SHARING, code_of
 from runner.journal import shared_memory
@@ -134,12 +134,12 @@ class Process:
             self._kept().executor = None  # it may hold a claim that was handed back
             return None
 
-    def hand_over(self, job: Job) -> bool:
+    def delegate(self, job: Job) -> bool:
         """Offer the job to a shared process that runs the same code. Returns whether one accepted it."""
         if not self._shares or self.stops.draining or not self.shared.may_share_process(job):
             return False
         code = self._store().code(job.run_id)
-        return code is not None and shared_process.hand_over(job, code_of(*code))
+        return code is not None and shared_process.delegate(job, code_of(*code))
 
     def _do_in_thread(self, job: Job) -> None:
         """Run a job, and those that it continues with, in a thread of a shared process."""
@@ -245,7 +245,7 @@ class Process:
 def share() -> None:
     """In the main process, before its pool forks."""
     global OUT
-    places, forked = capacity.places(), _has_children()
+    places, forked = capacity.slots(), _has_children()
     task_threads = shared_process.PROCESSES * shared_process.THREADS if capacity.shared() else 0
     OUT = shared_memory.share_sent(setting("RUNNER_WORKER_ID", ""), identity(state_url()), places if forked else 1)
     shared_memory.share(places, forked=forked, task_threads=task_threads)
@@ -283,7 +283,7 @@ def _pool_child_starts(**_: Any) -> None:
 
 
 def _failed(run: str, reason: str, trace: str) -> TaskFailed:
-    return TaskFailed(f"{redact(reason)} (runner show {run})", places(trace))
+    return TaskFailed(f"{redact(reason)} (runner show {run})", without_code(trace))
 
 
 @lru_cache(maxsize=1024)  # once for each run
@@ -383,7 +383,7 @@ def job(run: str, branch: str, task: str, attempt: int) -> None:
     """
     here, request = process(), job.request_stack.top
     first, are_shared = Job(run, branch, task, attempt), shared_process.table[:] != shared_process.EMPTY
-    if are_shared and request is not None and not _is_heard(request) and here.hand_over(first):
+    if are_shared and request is not None and not _is_heard(request) and here.delegate(first):
         return
     _report(here.do(first), run)
     while request is not None and not _is_heard(request):

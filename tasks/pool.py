@@ -80,7 +80,7 @@ class Pool(AsynPool):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         _reserve_shared_memory()
-        self._most = capacity.places()
+        self._most = capacity.slots()
         self._waiting: set[int] = set()  # of those whose task waits, each by where its jobs are written to
         if capacity.needs_files():
             capacity.raise_files()

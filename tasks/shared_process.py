@@ -96,7 +96,7 @@ def _address(place: int) -> str:
     return f"\0crew-runner-{setting('RUNNER_WORKER_ID', '')}-{place}"
 
 
-def hand_over(job: Job, code: bytes) -> bool:
+def delegate(job: Job, code: bytes) -> bool:
     """Hand a job over to a shared process that runs the same code. Returns whether one accepted it."""
     found, end = _find(code), time.monotonic() + PATIENCE
     random.shuffle(found)

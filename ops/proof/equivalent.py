@@ -44,7 +44,7 @@ EQUIVALENT: dict[str, str] = {
     'record_own_step.lua: without `call("HLEN", journal) == 1`': "as of record_step.lua",
     'append_event.lua: without `ended ~= "0"`': "nothing that is open has the number 0: all of it is left",
     "append_event.lua: without `#open > 0`": "an empty list that is stored reads as one that is not",
-    "look_back.lua: without `there`": "where another claim committed the output, it is the last of those told there",
+    "find_lost_writes.lua: without `there`": "where another claim committed the output, it is the last one told there",
     "prune_states.lua: without `not own[at]`": "no checkpoint is its own ancestor: none is come by twice",
     "prune_states.lua: without `not beside[at]`": "who was come by already, and those before, are named once more",
     "redeliver.lua: without `long[run_id]`": "the jobs of a run are the same when they are read once more",

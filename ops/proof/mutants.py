@@ -33,8 +33,9 @@ from runner.testing import fleet
 ROOT = Path(__file__).resolve().parents[2]
 LUA = Path("providers/redis/lua")
 TESTS = (
-    *("each_check", "each_claim", "each_look", "each_look_back", "each_state", "argument_types", "scripts", "rewound"),
-    *("forgotten_notes", "lost_messages", "stragglers", "retention", "lifetimes", "growing", "fork_edits", "forks"),
+    *("each_check", "each_claim", "each_look", "each_lost_write", "each_state", "argument_types", "scripts"),
+    *("restored_store", "forgotten_notes", "lost_messages", "stragglers", "retention", "lifetimes", "growing"),
+    *("fork_edits", "forks"),
     *("branches", "events", "versions", "store_conformance", "conformance", "redis_provider", "all_or_nothing"),
     *("reserved", "call_records", "hand_over", "inflight", "pools", "protocol", "envelope", "bytes"),
     *("continuing", "commands", "lua_functions", "told_events"),

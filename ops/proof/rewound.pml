@@ -6,7 +6,7 @@
  * lost; it drops its task without a word; its time is up in a step; it is asked to stop between two steps; it lets its task
  * go, and the message comes any time later; its lease is believed to have lapsed while it lives; a message is lost or doubled. Once, the store forgets all since a moment before (a power cut, a
  * lagging replica promoted, a restored backup); then each worker looks, at a moment of its own, and once more when all
- * have looked, what the store has of what it acknowledged: `look` is look_back.lua, line by line.
+ * have looked, what the store has of what it acknowledged: `look` is find_lost_writes.lua, line by line.
  *
  * `paid` is the account that the product does not keep: how often a step's effect happened. `check.py` takes
  * some of the checks out, one at a time, and wants an error. OTHERS limits the faults that are no releases. With NO_REWIND
@@ -80,7 +80,7 @@ typedef Memory {
 }
 Memory told[N];
 
-/* What look_back.lua writes into the run. The store goes back but once, and nothing is found before. */
+/* What find_lost_writes.lua writes into the run. The store goes back but once, and nothing is found before. */
 byte counted_steps[N];
 bit counted_claim[N];
 bit found_some;    /* `rewound`: something was found forgotten lately */
@@ -258,7 +258,7 @@ over:
 /* A claim of a worker that none of its processes is at. */
 #define is_ghost(t) (store.task[t].state == RUNNING && store.task[t].owner == me + 1 && !(at_task[me] == t + 1 && (at_token[me] == 0 || at_token[me] == store.task[t].token)))
 
-/* look_back.lua, of claim c, as far as step bits may be kept in a number; in `verdict` it leaves 1 for unclear, 2 for forgotten. */
+/* find_lost_writes.lua, of claim c, as far as step bits may be kept in a number; in `verdict` it leaves 1 for unclear, 2 for forgotten. */
 #define done_of(t) (store.task[t].state == COMMITTED)
 inline look_back(c, known) {
   verdict = 0; own = 0; following = 0; first = 0; last = 0; later = 0; again = 0; lost_ = 0; certain = 0; many = 0; open = 0;

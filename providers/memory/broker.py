@@ -16,5 +16,5 @@ class MemoryBroker:
         self.queues[queue].append(job)
 
     def depth(self, queue: str) -> int | None:
-        """How many jobs wait in a queue."""
+        """Return how many jobs wait in a queue."""
         return len(self.queues[queue])

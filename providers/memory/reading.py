@@ -28,7 +28,7 @@ from runner.providers.records import (
 
 
 class Reader:
-    """The runs, to read."""
+    """Reads the runs of the store in memory."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -52,12 +52,12 @@ class Reader:
 
     @atomic
     def get(self, run_id: str) -> RunRecord:
-        """The run. Raises `NotFound`."""
+        """Return the run. Raises `NotFound`."""
         return _run_record(self._run(run_id))
 
     @atomic
     def newest(self, limit: int = 50) -> list[RunRecord]:
-        """The newest runs, newest first."""
+        """Return the newest runs, newest first."""
         there = [run for run_id in list(self._memory.runs) if (run := self._memory.run(run_id)) is not None]
         return [_run_record(run) for run in sorted(there, key=lambda run: run.created_at)[-limit:][::-1]]
 
@@ -74,7 +74,7 @@ class Reader:
 
     @atomic
     def plan(self, run_id: str) -> Plan:
-        """The run's plan. Raises `NotFound`."""
+        """Return the run's plan. Raises `NotFound`."""
         return self._run(run_id).plan
 
     @atomic
@@ -85,19 +85,19 @@ class Reader:
 
     @atomic
     def existing(self, run_ids: Sequence[str]) -> set[str]:
-        """Those of these runs that the store has."""
+        """Return those of these runs that the store has."""
         return {run_id for run_id in run_ids if self._memory.run(run_id) is not None}
 
     # -- branches
 
     @atomic
     def branches(self, run_id: str) -> list[str]:
-        """The run's branches, main first."""
+        """Return the run's branches, main first."""
         return sorted(self._run(run_id).branches, key=lambda name: (name != "main", name))
 
     @atomic
     def branch(self, run_id: str, name: str) -> BranchRecord:
-        """One branch. Raises `NotFound`."""
+        """Return one branch. Raises `NotFound`."""
         return _branch_record(name, self._branch(run_id, name)[1])
 
     @atomic
@@ -139,7 +139,7 @@ class Reader:
 
     @atomic
     def in_flight(self, run_id: str, branch: str) -> list[InFlight]:
-        """The tasks between waiting and committed."""
+        """Return the tasks of a branch that are neither waiting nor committed."""
         _, found = self._branch(run_id, branch)
         return [
             InFlight(
@@ -157,7 +157,7 @@ class Reader:
 
     @atomic
     def questions(self, run_id: str, branch: str) -> list[Question]:
-        """The unanswered questions of a branch's tasks."""
+        """Return the unanswered questions of a branch's tasks."""
         _, found = self._branch(run_id, branch)
         return [
             Question(key, task.step, json.loads(task.question))
@@ -167,7 +167,7 @@ class Reader:
 
     @atomic
     def checkpoints(self, run_id: str, branch: str) -> list[CheckpointRecord]:
-        """The checkpoints a branch keeps, oldest first."""
+        """Return the checkpoints that a branch keeps, oldest first."""
         return list(self._branch(run_id, branch)[1].checkpoints)
 
     # -- the account, and events
@@ -214,7 +214,7 @@ class GrowingBranch:
 
     @atomic
     def shared(self) -> Shared:
-        """The texts as they stand now."""
+        """Return the texts as they stand now."""
         run = self._memory.run(self._run_id)
         branch = run.branches.get(self._name) if run is not None else None
         return Shared(branch.version, dict(branch.shared)) if branch is not None else Shared()

@@ -47,7 +47,7 @@ class MemoryRuns(Reader):
 
     @atomic
     def bundle(self, sha: str) -> bytes:
-        """A bundle's data. Raises `NotFound`."""
+        """Return a bundle's data. Raises `NotFound`."""
         found = self._memory.bundle(sha)
         if found is None or found.data is None:
             raise NotFound(f"the code of this run (bundle {sha[:12]}) is no longer in the store: submit the crew again")

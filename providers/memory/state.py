@@ -156,7 +156,7 @@ class Run:
 
     @property
     def live(self) -> int:
-        """How many of its branches run or wait."""
+        """The number of its branches that run or wait."""
         return sum(branch.live for branch in self.branches.values())
 
     def is_active(self, name: str) -> bool:
@@ -164,7 +164,7 @@ class Run:
         return self.branches[name].status is RunStatus.running
 
     def rerun(self, name: str) -> frozenset[str]:
-        """What a branch does itself."""
+        """Return which tasks a branch performs itself."""
         packed = self.branches[name].rerun_mask
         return unpack(self.plan, packed) if packed else frozenset(self.plan.by_key)
 
@@ -242,7 +242,7 @@ class Memory:
         self.leader: tuple[str, int] = ("", 0)
 
     def now(self) -> int:
-        """The time in milliseconds."""
+        """Return the time in milliseconds."""
         return round(self.clock.now() * 1000)
 
     def run(self, run_id: str) -> Run | None:
@@ -254,7 +254,7 @@ class Memory:
         return found
 
     def bundle(self, sha: str) -> Bundle | None:
-        """A bundle that is still kept."""
+        """Return a bundle that is still kept."""
         found = self.bundles.get(sha)
         if found is not None and found.expires_at is not None and found.expires_at <= self.now():
             del self.bundles[sha]
@@ -274,7 +274,7 @@ class Memory:
         return not sha or (found is not None and found.data is not None)
 
     def task(self, job: Job) -> Task | None:
-        """The job's task, if it is in flight."""
+        """Return the job's task, if it is in flight."""
         run = self.run(job.run_id)
         branch = run.branches.get(job.branch) if run is not None else None
         return branch.tasks.get(job.task) if branch is not None else None
@@ -286,7 +286,7 @@ class Memory:
 
 
 class HasMemory(Protocol):
-    """Who works on it."""
+    """Something that works on the memory of a store."""
 
     _memory: Memory
 

@@ -107,7 +107,7 @@ class MemoryStore:
     # -- what tasks read
 
     def branch(self, run_id: str, branch: str) -> GrowingBranch:
-        """A branch, to read."""
+        """Return a branch, for reading."""
         return GrowingBranch(self.runs, self._memory, run_id, branch)
 
     @atomic
@@ -121,7 +121,7 @@ class MemoryStore:
         return run.pace
 
     def signature(self, run_id: str) -> str:
-        """What signs the run's code; "" for nothing."""
+        """Return the signature of the run's code; "" for none."""
         return self.runs.field(run_id, "signature")
 
     def outputs(self, run_id: str, branch: str, keys: Sequence[str]) -> Mapping[str, TaskOutput]:

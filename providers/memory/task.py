@@ -27,10 +27,10 @@ from runner.providers.memory.transitions import (
     complete,
     fail,
     give_up,
-    hand_over,
     number_steps,
     open_task,
     requeue,
+    reschedule,
     unlock,
     wait_if_asked,
 )
@@ -65,7 +65,7 @@ class MemoryTask:
         self.next: Claim | None = None
 
     def place(self, step: str) -> str:
-        """The journal is its own: the step's name."""
+        """Return where a step is recorded: in a journal of its own, so by its name."""
         return step
 
     # -- steps
@@ -311,7 +311,7 @@ class MemoryTask:
         run.counters["recoveries"] += 1
         self._emit("task_released", attempt=task.attempt, worker=self._claim.worker, reason="drain")
         where = {"worker": self._claim.worker, "reason": "its worker was asked to end"}
-        hand_over(self._memory, run, self._name, self._key, **where, most=max_handovers)
+        reschedule(self._memory, run, self._name, self._key, **where, most=max_handovers)
 
     @atomic
     def retry(self, delay: float, reason: str, *, replayed: Counters | int, trace: str = "") -> None:
@@ -381,7 +381,7 @@ class MemoryTask:
         return Counters({entry: many for entry, many in self._open.items() if many > 0})
 
     def _emit(self, kind: str, /, **fields: object) -> None:
-        """In the task's own scope."""
+        """Emit an event in the task's own scope."""
         run, task = self._memory.runs[self._job.run_id], self._memory.task(self._job)
         parent = task.started if task is not None else 0
         emit(self._memory, run, kind, self._name, self._key, Relatives(parent), **fields)
@@ -483,7 +483,7 @@ class MemoryTask:
         return branch.status.value
 
     def _stored(self, task: Task, seq: int, output: str, ms: int | None) -> str:
-        """The record, as `runner.providers.records.committed_record` reads it."""
+        """Return the record, as `runner.providers.records.committed_record` reads it."""
         about: dict[str, Any] = {"seq": seq, "token": self._claim.token}
         if task.began is not None:
             about["by"] = [self._claim.worker, task.attempt, task.began, self._memory.now() - task.began]

@@ -46,7 +46,7 @@ def open_task(run: Run, name: str, planned: PlannedTask) -> Task:
 
 
 def unlock(memory: Memory, run: Run, name: str, planned: PlannedTask) -> None:
-    """And its job is sent."""
+    """Make a task ready and send its job."""
     open_task(run, name, planned)
     send(memory, run, name, planned.key)
 
@@ -110,7 +110,7 @@ def recall(memory: Memory, run: Run, name: str) -> None:
             task.state = TaskState.held
 
 
-def hand_over(memory: Memory, run: Run, name: str, key: str, *, worker: str, reason: str, most: int) -> None:
+def reschedule(memory: Memory, run: Run, name: str, key: str, *, worker: str, reason: str, most: int) -> None:
     """Hand a task on to whoever claims it next; the ``most``-th time in a row without progress, it fails."""
     task = run.branches[name].tasks[key]
     task.handed += 1
@@ -158,7 +158,7 @@ def begin(memory: Memory, run: Run, name: str) -> None:
 
 
 def use_bundle(memory: Memory, run: Run) -> None:
-    """A live run needs its code."""
+    """Keep the bundle of a live run, which needs its code."""
     bundle = memory.bundle(run.fields["bundle"])
     if bundle is not None:
         bundle.active += 1

@@ -9,7 +9,7 @@ from runner.core.states import TaskState
 from runner.providers.memory import transitions
 from runner.providers.memory.events import Relatives, emit
 from runner.providers.memory.state import Memory, Place, Worker, atomic
-from runner.providers.memory.transitions import give_up, hand_over, requeue, send
+from runner.providers.memory.transitions import give_up, requeue, reschedule, send
 from runner.providers.records import Beat, HeldClaim
 
 
@@ -119,7 +119,7 @@ class MemoryWorkers:
         kind = kind or ("task_recovered" if died else "task_released")
         emit(self._memory, run, kind, name, key, Relatives(task.started), **about)
         if not died:
-            hand_over(self._memory, run, name, key, worker=worker, reason=reason, most=most)
+            reschedule(self._memory, run, name, key, worker=worker, reason=reason, most=most)
             return True
         task.crashes += 1
         if task.crashes < most:

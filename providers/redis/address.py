@@ -121,7 +121,7 @@ def standard(url: str) -> str:
 
 
 def _known(scheme: str) -> tuple[str, ...]:
-    """The options that a URL's query may have."""
+    """Return the options that a URL's query may have."""
     if "+" in scheme:
         of = _OF_A_CLUSTER if scheme.endswith("+cluster") else _OF_SENTINELS
         return (*of, *(_TLS if scheme.startswith("rediss") else ()))
@@ -243,7 +243,7 @@ def _login(netloc: str) -> dict[str, str]:
 
 
 def _options(parts: SplitResult, own: Collection[str]) -> dict[str, Any]:
-    """Those of TLS."""
+    """Return the options of TLS."""
     found: dict[str, Any] = {"ssl": True} if parts.scheme.startswith("rediss") else {}
     for name, value in parse_qsl(parts.query):
         if name not in own:

@@ -17,7 +17,7 @@ from runner.core.settings import MAX_HANDOVERS
 from runner.journal.acknowledged_writes import Log
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.pipelined import PipelinedConnection
-from runner.providers.redis.rewound import LookBack
+from runner.providers.redis.restored_store import LostWrites
 from runner.providers.redis.run_events import RunEvents
 from runner.providers.redis.scripts import claimed, milliseconds, specifications, stamp
 
@@ -123,7 +123,7 @@ class ClaimedTask(RunEvents):
                 with self._lock:
                     self._confirm_events()
                 slots["events"] = []
-            elif not self._look_back():
+            elif not self._find_lost_writes():
                 slots["recorded"] = 0  # what is missing is not remembered any more
         if answer[0] == "changed":
             return "changed"
@@ -137,12 +137,12 @@ class ClaimedTask(RunEvents):
             self.next = claimed(self._claim.worker, answer[5])
         return str(answer[2])
 
-    def _look_back(self) -> bool:
+    def _find_lost_writes(self) -> bool:
         """Have counted what the store forgot of this claim, while its journal is there. Returns whether any was."""
         assert self._log is not None
-        slots = LookBack(self._claim.worker).slots(self._log.acknowledged(), home=self._home)
+        slots = LostWrites(self._claim.worker).slots(self._log.acknowledged(), home=self._home)
         with self._lock:
-            verdict, *_ = scripts.load("look_back")(self._line, **slots)
+            verdict, *_ = scripts.load("find_lost_writes")(self._line, **slots)
         return str(verdict) == "forgotten"
 
     def ask(self, step: str, question: str, *, replayed: Counters | int) -> None:

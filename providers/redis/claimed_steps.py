@@ -46,7 +46,7 @@ _PAID = text_of_one(STEP)
 
 
 def _nothing() -> None:
-    """It is acknowledged."""
+    """Do nothing with an acknowledgement that is not needed."""
 
 
 class ClaimedSteps(GroupedSteps):
@@ -73,7 +73,7 @@ class ClaimedSteps(GroupedSteps):
     can_wait = True
 
     def place(self, step: str) -> str:
-        """The journal is its own: the step's name."""
+        """Return where a step is recorded: in a journal of its own, so by its name."""
         return step
 
     def record_step(
@@ -248,13 +248,13 @@ class ClaimedSteps(GroupedSteps):
         return begun, reserved
 
     def _leave_in_doubt(self, entry: AccountKey | None, many: int) -> None:
-        """It is done, and not recorded."""
+        """Leave a step in doubt that is done and not recorded."""
         if entry is not None and many > 0:
             self._open[entry] = many
         self._between = NEITHER
 
     def _recorded(self, step: str, entry: AccountKey | None, begun: str, reserved: AccountKey | None) -> None:
-        """The store acknowledged it."""
+        """Note that the store acknowledged a step."""
         if self._line.watches:
             self._names.add(step)
         if self._unnumbered is not None:

@@ -86,7 +86,7 @@ class Topology:
         raise NoSlotOwner(f"no node of the cluster answers ({why})")
 
     def owner(self, slot: int, ask: Callable[[Node], Any]) -> Node:
-        """The master that has a slot. Raises `NoSlotOwner`."""
+        """Return the master that has a slot. Raises `NoSlotOwner`."""
         for one in self.slots(ask):
             if one.first <= slot <= one.last:
                 return one.master
@@ -142,7 +142,7 @@ class SlotConnection(_ToSlotOwner, Connection):
 
 
 class SecureSlotConnection(_ToSlotOwner, SSLConnection):
-    """The same, with TLS."""
+    """A connection to a node of the cluster with TLS."""
 
 
 def connections(found: Clustered, tag: str, options: Mapping[str, Any], *, follow: bool) -> ConnectionPool:
@@ -171,7 +171,7 @@ def ask_slots(connection: Any) -> Any:
 
 
 def slot_of(tag: str) -> int:
-    """The slot of all keys with that tag."""
+    """Return the slot of all keys with that tag."""
     return int(key_slot(tag.encode()))
 
 

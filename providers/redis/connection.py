@@ -196,7 +196,7 @@ def open_client(
     single: bool = False,
     decode: bool = True,
 ) -> Client:
-    """A client of that kind. Raises as `connect`."""
+    """Open a client of that kind. Raises what `connect` raises."""
     url = address.standard(url)
     options: dict[str, Any] = {
         "client_name": name,

@@ -48,7 +48,7 @@ class State:
 
     @property
     def text(self) -> str:
-        """The whole text."""
+        """Return the whole text."""
         return "".join(self.parts)
 
 

@@ -15,7 +15,7 @@ MARK = "="  #: what the texts' names begin with, among the fields of their hash
 
 
 class GrowingBranch:
-    """One branch, to read."""
+    """One branch of a growing plan, for reading."""
 
     def __init__(self, client: Client, run_id: str, name: str) -> None:
         self._client, self._home = client, names.home_of(client)
@@ -29,7 +29,7 @@ class GrowingBranch:
         return beginning
 
     def shared(self) -> Shared:
-        """The texts as they stand now."""
+        """Return the texts as they stand now."""
         key = names.key("shared_key", branch_key=names.branch_key(self._run_id, self._name, self._home))
         found: dict[str, str] = self._client.hgetall(key)
         texts = {name.removeprefix(MARK): text for name, text in found.items() if name.startswith(MARK)}

@@ -60,12 +60,12 @@ def _read(found: Any) -> Message:
 
 
 def job_arguments(run_id: str, branch: str, task: str, attempt: int) -> dict[str, Any]:
-    """What a job carries: ids, nothing else."""
+    """Return what a job carries: ids, and nothing else."""
     return {"run": run_id, "branch": branch, "task": task, "attempt": attempt}
 
 
 def argument_text(run: str, branch: str, task: str, attempt: int | str) -> str:
-    """The same as Flower shows it."""
+    """Return the arguments of a job as Flower shows them."""
     return f"{{'run': '{run}', 'branch': '{branch}', 'task': '{task}', 'attempt': {attempt}}}"
 
 

@@ -155,7 +155,7 @@ class GroupedSteps(StepIntents):
         self._between = NEITHER
 
     def _all_recorded(self, group: "StepGroup") -> None:
-        """The store acknowledged them."""
+        """Note that the store acknowledged several steps."""
         names, begun = group.texts[::2], group.begun
         self._between = NEITHER
         if self._line.watches:

@@ -26,7 +26,7 @@ class Ancestor:
     answer: Any
 
     def line(self, plan: Plan, done: Iterable[Done]) -> BranchHistory:
-        """As the decisions take it."""
+        """Return the branch as the pure decisions take it."""
         rerun_mask, void = self.fields.get("todo"), self.fields.get("void")
         return BranchHistory(
             self.name,

@@ -168,29 +168,29 @@ def home_of(client: object) -> str:
 
 
 def state_home(prefix: str) -> str:
-    """The prefix of the states of one location."""
+    """Return the prefix of the keys of one location's states."""
     return home(state_tag(prefix))
 
 
 def state_tag(prefix: str) -> str:
-    """What decides their slot."""
+    """Return the hash tag, which decides the slot of one location's states."""
     return f"states:{prefix}"
 
 
 def key(name: str, /, **parts: str) -> str:
-    """The key called ``name``: ``key("run_key", home=..., run_id=...)``."""
+    """Return the key called ``name``: ``key("run_key", home=..., run_id=...)``."""
     return TEMPLATES[name].format(**parts)
 
 
 @lru_cache(maxsize=256)
 def run_key(run_id: str, home: str = HOME) -> str:
-    """The run's own hash."""
+    """Return the key of the run's own hash."""
     return key("run_key", home=home, run_id=run_id)
 
 
 @lru_cache(maxsize=256)
 def branch_key(run_id: str, branch: str, home: str = HOME) -> str:
-    """The branch's own hash."""
+    """Return the key of the branch's own hash."""
     return key("branch_key", run=run_key(run_id, home), name=branch)
 
 
@@ -204,7 +204,7 @@ def queued_ref(run_id: str, branch: str, task: str) -> str:
 
 
 def unref(reference: str) -> tuple[str, str, str]:
-    """The inverse of `ref`."""
+    """Return the run, branch and task of a reference: the inverse of `ref`."""
     run_id, branch, task = reference.split("|", 2)
     return run_id, branch, task
 

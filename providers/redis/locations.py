@@ -71,7 +71,7 @@ def split(location: str) -> tuple[str, str]:
 
 
 def without_password(location: str) -> str:
-    """The location as it may be shown."""
+    """Return the location without its password, as it may be shown."""
     return _bare(location) if location.startswith(SCHEMES) else location
 
 

@@ -171,7 +171,7 @@ def noticing(call: Callable[[], T]) -> T:
 
 
 def format_store_error(error: BaseException) -> str:
-    """What is waited for."""
+    """Say in words what a command waits for."""
     if isinstance(error, NotNow):
         refusal = REFUSALS[error.code]
         return f"it refuses {refusal.what}, because {refusal.why} ({error.said})"
@@ -181,7 +181,7 @@ def format_store_error(error: BaseException) -> str:
 
 
 def remedy(error: BaseException) -> str:
-    """What a person can do about it."""
+    """Return what a person can do about an error of the store."""
     if isinstance(error, NotNow):
         return REFUSALS[error.code].remedy
     if isinstance(error, BusyLoadingError):
@@ -190,7 +190,7 @@ def remedy(error: BaseException) -> str:
 
 
 def brief(error: BaseException) -> str:
-    """What it says, in a line."""
+    """Return what an error says, in one line."""
     if type(error) is MasterNotFoundError:  # kombu's: it would print clients
         return "no reachable sentinel knows a master of that name"
     text = str(error).rstrip(". ")
@@ -221,7 +221,7 @@ class Outage:
         return self._total + (time.monotonic() - self._since if self.waiting else 0.0)
 
     def begins(self, who: object, error: BaseException) -> None:
-        """A call failed, and will be repeated."""
+        """Note that a call failed and will be repeated."""
         now = time.monotonic()
         if who not in self.waiting:
             if not self.waiting:
@@ -300,13 +300,13 @@ def retry_while_unavailable(
             outage.ends(who, reached=reached)
 
 
-class QuietWatch:
-    """Notices that a task has said nothing to the store for a moment: one thread in a process, often asleep.
+class IdleTimer:
+    """Calls a function at intervals, in the one thread of a process that does so, until the function returns true.
 
-    It asks the task that was last named here, again and again, until it has nothing to wait for.
+    It serves one function at a time: that of the task which last wrote to the store.
 
     Attributes:
-        look: what asks the task.
+        look: the function.
         awake: whether it will be called.
     """
 
@@ -321,14 +321,14 @@ class QuietWatch:
         self._every = 0.0
 
     def __call__(self, look: Callable[[], bool], every: float) -> None:
-        """From now on call ``look`` after every so many seconds, until it returns true. It replaces one of before."""
+        """Call ``look`` every so many seconds until it returns true, in place of the function of before."""
         self.look, self._every = look, every
         if not self.awake:  # which costs less to ask than the event
             self.awake = True
             self._wanted.set()
             if not self._started:
                 self._started = True
-                threading.Thread(target=self._run, name="runner-quiet", daemon=True).start()
+                threading.Thread(target=self._run, name="runner-idle-timer", daemon=True).start()
 
     def _run(self) -> None:
         while True:
@@ -342,5 +342,5 @@ class QuietWatch:
                     self._wanted.set()
 
 
-quiet_watch = QuietWatch()
-os.register_at_fork(after_in_child=quiet_watch.reset)
+idle_timer = IdleTimer()
+os.register_at_fork(after_in_child=idle_timer.reset)

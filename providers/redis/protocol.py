@@ -1,7 +1,7 @@
 """Versions of the store protocol: which versions of the runner may work on a run.
 
 A run carries the number of the protocol that it was written by (none is 1). A worker reads its own and those before it.
-Who writes to a run takes it along to its own protocol (``lua/lib/take_along.lua``), so no worker meets what it cannot
+A writer migrates a run to its own protocol (``lua/lib/migrate_run.lua``), so no worker meets what it cannot
 read. Each protocol has queues of its own: a worker serves those that it reads, and a job for a newer one never reaches
 it. Should one all the same, its claim is refused, and the job comes again a second later.
 

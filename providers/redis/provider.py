@@ -110,7 +110,7 @@ class RedisProvider(BaseProvider):
         return int(removed)
 
     def hold(self, location: str, instead_of: str | None = None) -> None:
-        """By a lease, which this process renews."""
+        """Protect a checkpoint from pruning by a lease, which this process renews."""
         where, checkpoint_id = locations.split(location)
         _held.hold(self._place(where), checkpoint_id, instead_of)
 
@@ -120,7 +120,7 @@ class RedisProvider(BaseProvider):
         _held.release(self._place(where), checkpoint_id)
 
     def extract_id(self, location: str) -> str:
-        """What is after the last ``#``."""
+        """Return the checkpoint's id: what follows the last ``#`` of its location."""
         return locations.split(location)[1]
 
     def from_checkpoint(self, location: str) -> str:
@@ -221,7 +221,7 @@ def _entries(place: RedisLocation, checkpoint_id: str) -> tuple[_Record, list[by
 
 
 def _rebuild(record: _Record, entries: list[bytes], name: str) -> _Written:
-    """The state that the entries make. Raises `CheckpointTorn`."""
+    """Build the state from its entries. Raises `CheckpointTorn`."""
     state = State()
     try:
         for entry in entries:
@@ -293,7 +293,7 @@ class _Held:
         _lease(place, checkpoint_id, instead_of or "")
 
     def release(self, place: RedisLocation, checkpoint_id: str) -> None:
-        """Let one go."""
+        """Release the lease of one checkpoint."""
         with self._lock:
             known = self._places.pop((place, checkpoint_id), ()) is None
         if known:
@@ -314,7 +314,7 @@ class _Held:
                         _lease(place, "", checkpoint_id)
 
     def forget(self) -> None:
-        """In a forked child: they are the parent's."""
+        """Forget the leases in a forked child, because they are the parent's."""
         self.__init__()  # type: ignore[misc]  # as new
 
 
@@ -332,7 +332,7 @@ class _Recent:
         self._lock = threading.RLock()
 
     def get(self, key: tuple[str, str, str]) -> _Written | None:
-        """A state, if it is remembered."""
+        """Return a state, if it is remembered."""
         with self._lock:
             if key in self._found:
                 self._found.move_to_end(key)

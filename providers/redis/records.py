@@ -17,7 +17,7 @@ RUN_FIELDS = (
 
 
 def event_record(run_id: str, stream_id: str, fields: dict[str, str]) -> Event:
-    """From an entry of the stream."""
+    """Return the event that an entry of the stream holds."""
     left = fields_of(fields)
     seq, kind = int(left.pop("seq")), left.pop("type")
     parent, started, cause = (int(left.pop(name, 0)) for name in ("parent", "started", "cause"))
@@ -25,7 +25,7 @@ def event_record(run_id: str, stream_id: str, fields: dict[str, str]) -> Event:
 
 
 def branch_record(name: str, found: dict[str, str]) -> BranchRecord:
-    """From the fields of its hash."""
+    """Return the record that the fields of its hash hold."""
     return BranchRecord(
         name=name,
         status=RunStatus(found["status"]),
@@ -53,7 +53,7 @@ def in_flight(
     began: str | None,
     ended: str | None,
 ) -> InFlight:
-    """From the fields of its hash."""
+    """Return the record that the fields of its hash hold."""
     times = (int(at) if at else None for at in (began, ended))
     return InFlight(task, state or "", int(attempt or 0), worker or by or "", error or "", trace or "", *times)
 
@@ -71,7 +71,7 @@ def present(values: Sequence[str | None]) -> dict[str, str]:
 
 
 def run_record(run_id: str, found: Mapping[str, str]) -> RunRecord:
-    """From the fields of its hash."""
+    """Return the record that the fields of its hash hold."""
     counters = (*COUNTERS, "recoveries")
     return RunRecord(
         id=run_id,

@@ -61,7 +61,7 @@ class RunEvents(ClaimedSteps):
 
     _unsent: list[Telling] | None
     _sent: _Batch | None = None  #: of which it is not known whether they came
-    _is_awaited = False  #: whether `late` looks at it
+    _is_awaited = False  #: whether `call_soon` looks at it
 
     @cached_property
     def _append(self) -> PackedScript:
@@ -137,7 +137,7 @@ class RunEvents(ClaimedSteps):
                 self._unsent.append(telling)
             if not self._is_awaited:
                 self._is_awaited = True
-                late(self._send_late)
+                call_soon(self._send_deferred)
         return event
 
     def _batch(self, last: Telling | None = None, trigger: str = "", steps: Sequence[str] = ()) -> _Batch:
@@ -165,7 +165,7 @@ class RunEvents(ClaimedSteps):
             self._sent = batch = self._batch()
             self._line.send_nowait(self._append.packed(*batch.slots), heard=batch.hear)
 
-    def _send_late(self) -> None:
+    def _send_deferred(self) -> None:
         """The same, where nothing was written for a moment. Nothing is sent between a record and its answer, nor after
         what may be lost: there it is left to the next write."""
         with self._lock:
@@ -214,14 +214,14 @@ def _fields(more: Mapping[str, Any] | None) -> str:
 
 
 def _reference(event: int | DeferredEvent) -> str:
-    """An event as ``append_event.lua`` takes it."""
+    """Return an event as ``append_event.lua`` takes it."""
     if isinstance(event, DeferredEvent):
         return f"-{event.place}" if event.sequence is None else str(event.sequence)
     return str(event)
 
 
-class _Late:
-    """Sends what was told and not sent a moment later: one thread in a process, asleep where nothing is told."""
+class _DelayedCalls:
+    """Calls functions a moment later, in one thread of a process, which sleeps while there is nothing to call."""
 
     def __init__(self) -> None:
         self.reset()
@@ -238,7 +238,7 @@ class _Late:
             self._waiting.append(send)
             if not self._is_started:
                 try:
-                    threading.Thread(target=self._run, name="runner-late", daemon=True).start()
+                    threading.Thread(target=self._run, name="runner-delayed-calls", daemon=True).start()
                 except RuntimeError:  # no more threads, or the interpreter ends: it goes with the next write
                     self._waiting.clear()
                     return
@@ -257,5 +257,5 @@ class _Late:
                     send()
 
 
-late = _Late()
-os.register_at_fork(after_in_child=late.reset)
+call_soon = _DelayedCalls()
+os.register_at_fork(after_in_child=call_soon.reset)

@@ -64,7 +64,7 @@ class Runs:
         return bool(scripts.load("drop_bundle")(self.client, bundle=bundle, digest=digest.hexdigest()))
 
     def bundle(self, sha: str) -> bytes:
-        """A bundle's data. Raises `NotFound`."""
+        """Return a bundle's data. Raises `NotFound`."""
         key = keys.key("bundle_key", home=self.home, sha=sha)
         data: bytes | None = self.client.execute_command("HGET", key, "data", NEVER_DECODE=True)
         if data is None:
@@ -92,7 +92,7 @@ class Runs:
     # -- reading
 
     def get(self, run_id: str) -> RunRecord:
-        """The run. Raises `NotFound`."""
+        """Return the run. Raises `NotFound`."""
         found = present(self.client.hmget(keys.run_key(run_id, self.home), RUN_FIELDS))
         if "status" not in found:
             raise NotFound(
@@ -102,7 +102,7 @@ class Runs:
         return run_record(run_id, found)
 
     def newest(self, limit: int = 50) -> list[RunRecord]:
-        """The newest runs, newest first."""
+        """Return the newest runs, newest first."""
         ids = self.client.zrevrange(keys.key("runs_key", home=self.home), 0, limit - 1)
         pipe = self.client.pipeline(transaction=False)
         for run_id in ids:
@@ -174,7 +174,7 @@ class Runs:
         )
 
     def existing(self, run_ids: Sequence[str]) -> set[str]:
-        """Those of these runs that the store has."""
+        """Return those of these runs that the store has."""
         pipe = self.client.pipeline(transaction=False)
         for run_id in run_ids:
             pipe.exists(keys.run_key(run_id, self.home))
@@ -185,12 +185,12 @@ class Runs:
         return self.client.hget(keys.branch_key(run_id, branch, self.home), "parent") or ""
 
     def branches(self, run_id: str) -> list[str]:
-        """The run's branches, main first."""
+        """Return the run's branches, main first."""
         found = self.client.smembers(keys.key("branches_key", run=keys.run_key(run_id, self.home)))
         return sorted(found, key=lambda name: (name != "main", name))
 
     def branch(self, run_id: str, name: str) -> BranchRecord:
-        """One branch. Raises `NotFound`."""
+        """Return one branch. Raises `NotFound`."""
         found: dict[str, str] = self.client.hgetall(keys.branch_key(run_id, name, self.home))
         if "status" not in found:
             self.get(run_id)
@@ -200,7 +200,7 @@ class Runs:
         return branch_record(name, found)
 
     def branch_records(self, run_id: str) -> list[BranchRecord]:
-        """The run's branches as they stand, main first."""
+        """Return the run's branches as they stand, main first."""
         names = self.branches(run_id)
         pipe = self.client.pipeline(transaction=False)
         for name in names:
@@ -240,7 +240,7 @@ class Runs:
         return files_in(self.stored_outputs(run_id, branch, left).values())
 
     def in_flight(self, run_id: str, branch: str) -> list[InFlight]:
-        """The tasks between waiting and committed."""
+        """Return the tasks of a branch that are neither waiting nor committed."""
         key = keys.branch_key(run_id, branch, self.home)
         tasks = sorted(self.client.smembers(keys.key("open_key", branch_key=key)))
         pipe = self.client.pipeline(transaction=False)
@@ -250,7 +250,7 @@ class Runs:
         return [in_flight(task, *found) for task, found in zip(tasks, pipe.execute(), strict=True)]
 
     def checkpoints(self, run_id: str, branch: str) -> list[CheckpointRecord]:
-        """The checkpoints a branch keeps, oldest first."""
+        """Return the checkpoints that a branch keeps, oldest first."""
         key = keys.branch_key(run_id, branch, self.home)
         ids = self.client.zrange(keys.key("checkpoints_key", branch_key=key), 0, -1)
         lineage = self.client.hgetall(keys.key("lineage_key", branch_key=key))
@@ -262,7 +262,7 @@ class Runs:
         return records
 
     def count_checkpoints(self, run_id: str, branch: str) -> int:
-        """How many it keeps."""
+        """Return how many checkpoints a branch keeps."""
         return int(
             self.client.zcard(keys.key("checkpoints_key", branch_key=keys.branch_key(run_id, branch, self.home)))
         )
@@ -310,7 +310,7 @@ class Runs:
         return tools_by_name(self.client.hgetall(keys.run_key(run_id, self.home)).items())
 
     def questions(self, run_id: str, branch: str) -> list[Question]:
-        """The unanswered questions of a branch's tasks."""
+        """Return the unanswered questions of a branch's tasks."""
         key = keys.branch_key(run_id, branch, self.home)
         tasks = sorted(self.client.smembers(keys.key("open_key", branch_key=key)))
         pipe = self.client.pipeline(transaction=False)

@@ -138,14 +138,14 @@ class PackedScript:
             return client.execute_command("EVAL", self.script.text, len(self.script.keys), *self.first, *rest)
 
     def packed(self, *rest: str | int) -> bytes:
-        """The command."""
+        """Return the packed command."""
         packed: bytes = hiredis.pack_command(rest)  # type: ignore[arg-type]  # it says that they are one
         return self._head + packed[self._skipped :]
 
 
 @cache
 def load(name: str, clock: Clock = SERVER_CLOCK) -> LuaScript:
-    """The script in ``lua/NAME.lua``."""
+    """Return the script in ``lua/NAME.lua``."""
     return LuaScript(name, _FOLDER.joinpath(f"{name}.lua").read_text("utf-8"), clock)
 
 
@@ -167,7 +167,7 @@ def preload_scripts(client: Any, *names: str) -> None:
 
 
 def names() -> list[str]:
-    """Every script there is."""
+    """Return the names of all scripts."""
     return sorted(p.name.removesuffix(".lua") for p in _FOLDER.iterdir() if p.name.endswith(".lua"))
 
 
@@ -272,7 +272,7 @@ LONGEST = 10**14  #: ms, 3,000 years: longer than any run is kept, and still cou
 
 
 def milliseconds(seconds: float) -> int:
-    """A time as the scripts take it."""
+    """Return a time in milliseconds, as the scripts take it."""
     return int(min(seconds * 1000, LONGEST))
 
 
@@ -342,5 +342,5 @@ def _triggers(names: str) -> frozenset[str]:
 
 
 def _pairs(flat: Any) -> Iterable[tuple[str, str]]:
-    """A flat reply as pairs."""
+    """Return a flat reply as pairs."""
     return zip(flat[::2], flat[1::2], strict=True)

@@ -28,7 +28,7 @@ class Sentinels(Sentinel):
 
     @property
     def addresses(self) -> str:
-        """Where they are, as the URL says it."""
+        """Return the addresses of the sentinels that a URL names."""
         return ",".join(map(_address, self.sentinels))
 
     def discover_master(self, service_name: str) -> Any:

@@ -20,7 +20,7 @@ class SharedConnection(PipelinedConnection):
         self.missed = self._missed
 
     def side(self) -> "ConnectionSide":
-        """That of one task."""
+        """Return the side of the connection that belongs to one task."""
         with self._turn:
             found = ConnectionSide(self)
             self._sides.add(found)

@@ -12,7 +12,7 @@ from runner.journal.acknowledged_writes import Log
 from runner.journal.recorder import BegunStep
 from runner.journal.shared_memory import HALF, SentCalls
 from runner.providers.redis import keys, scripts
-from runner.providers.redis.outages import outage, quiet_watch
+from runner.providers.redis.outages import idle_timer, outage
 from runner.providers.redis.pipelined import PipelinedConnection
 from runner.providers.redis.scripts import PackedScript
 
@@ -28,7 +28,7 @@ class StepIntents:
     """What is under way of a claimed task. Each write shows the token; `ClaimLost` if it no longer holds.
 
     ``outgoing`` is told which calls have left: what it knows of a task whose process died, `reap` is told.
-    ``log`` is told what the store acknowledged: what it knows and the store forgot, `LookBack` counts.
+    ``log`` is told what the store acknowledged: what it knows and the store forgot, `LostWrites` counts.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class StepIntents:
             self._out.unnoted(0)
         self._reserved = reserved
         if reserved:
-            quiet_watch(self._withdraw, AWAY)
+            idle_timer(self._withdraw, AWAY)
 
     def _withdraw(self) -> bool:
         """Withdraw the note that is reserved, if its step did not come soon. Returns whether that is settled."""

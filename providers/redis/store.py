@@ -69,11 +69,11 @@ class RedisStore:
         return_job(self._line, job)
 
     def task(self, claim: Claim, sent: Callable[[str], None] | None, log: Log | None) -> ClaimedTask:
-        """The task under its claim."""
+        """Return the task that a claim holds, for its writes."""
         return ClaimedTask(self._line.side(), claim, sent, log)
 
     def branch(self, run_id: str, branch: str) -> GrowingBranch:
-        """A branch, to read."""
+        """Return a branch, for reading."""
         return GrowingBranch(self._client, run_id, branch)
 
     def pacer(self, run_id: str) -> RunPace:
@@ -81,7 +81,7 @@ class RedisStore:
         return RunPace(self._client, run_id)
 
     def signature(self, run_id: str) -> str:
-        """What signs the run's code; "" for nothing."""
+        """Return the signature of the run's code; "" for none."""
         return self._runs.field(run_id, "signature")
 
     def outputs(self, run_id: str, branch: str, keys: Sequence[str]) -> Mapping[str, TaskOutput]:

@@ -73,7 +73,7 @@ class WaitingClient(NoticingClient):
         return made
 
     def ask(self, call: Callable[[], T], *, repeatable: bool) -> T:
-        """What ``call`` gives, which asks the server once."""
+        """Return what ``call`` returns, which asks the server once."""
         try:
             with _texts():
                 if self.reached and not repeatable:

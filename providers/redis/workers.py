@@ -31,12 +31,12 @@ class WorkerInfo:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What it says of itself."""
+        """The fields with which a worker registered."""
         return json.loads(self.about) if self.about else {}
 
     @property
     def reads(self) -> tuple[int, ...]:
-        """The protocols that it reads."""
+        """The numbers of the protocols that a worker reads."""
         return tuple(self.fields.get("reads", (FIRST,)))
 
 
@@ -158,20 +158,20 @@ class Workers:
         return [(worker, int(score)) for worker, score in found]
 
     def alive(self) -> list[WorkerInfo]:
-        """The workers whose lease stands."""
+        """Return the workers whose lease has not lapsed."""
         now = self.now()
         return [worker for worker in self.registered() if worker.lapses_at > now]
 
     def count(self) -> int:
-        """How many are registered."""
+        """Return how many workers are registered."""
         return int(self.client.zcard(self._key("workers_key")))
 
     def claimed(self, worker: str) -> int:
-        """How many tasks a worker holds."""
+        """Return how many tasks a worker holds."""
         return int(self.client.hlen(self._key("claims_key", worker=worker)))
 
     def now(self) -> int:
-        """The server's time in milliseconds."""
+        """Return the server's time in milliseconds."""
         seconds, micros = self.client.time()
         return int(seconds) * 1000 + int(micros) // 1000
 
@@ -312,7 +312,7 @@ class Workers:
         self.client.zrem(self._key("outbox_key"), f"{job.ref}|{job.attempt}")
 
     def active_runs(self) -> int:
-        """How many runs are running."""
+        """Return how many runs are running."""
         return int(self.client.zcard(self._key("active_key")))
 
     def busy(self) -> bool:

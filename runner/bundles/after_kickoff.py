@@ -150,7 +150,7 @@ class _Tree:
 
     @staticmethod
     def _after(outer: ast.AST, statement: ast.AST) -> list[ast.stmt]:
-        """What follows a statement in its block."""
+        """Return the statements that follow one in its block."""
         for field in ("body", "orelse", "finalbody"):
             block = getattr(outer, field, [])
             if statement in block:

@@ -78,13 +78,13 @@ def _scripts(folder: Path) -> dict[str, str]:
 
 
 def _module_file(root: Path, place: str) -> Path | None:
-    """The file of the module in ``package.module:function``."""
+    """Return the file of the module in ``package.module:function``."""
     stem = source_of(root).joinpath(*place.partition(":")[0].split("."))
     return next((file for file in (stem.with_suffix(".py"), stem / "__init__.py") if file.is_file()), None)
 
 
 def _packages(folder: Path) -> list[Path]:
-    """The only package in a folder."""
+    """Return the only package in a folder."""
     found = [file.parent for file in sorted(folder.glob("*/__init__.py"))]
     return found if len(found) == 1 else []
 

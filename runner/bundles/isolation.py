@@ -109,7 +109,7 @@ class Namespace:
         return _package_spec(fullname, folders) if folders else self._json_crew(fullname)
 
     def modules(self) -> list[str]:
-        """The names that ``sys.modules`` holds for this bundle."""
+        """Return the names that ``sys.modules`` holds for this bundle."""
         if self.name not in sys.modules:  # their package, which comes first: a fork need not touch all names
             return []
         return [name for name in list(sys.modules) if name == self.name or name.startswith(f"{self.name}.")]
@@ -148,7 +148,7 @@ class Namespace:
         self._beside += [os.fspath(Path(base, *parts)) for base in (*self._source, os.fspath(self.root)) if parts]
 
     def view(self, module: ModuleType) -> ModuleType:
-        """The module as this bundle sees it."""
+        """Return the module as this bundle sees it."""
         name = module.__name__
         if name not in _BY_NAME:
             return module
@@ -200,7 +200,7 @@ class Namespace:
         fromlist: Sequence[str] | None = (),
         level: int = 0,
     ) -> ModuleType:
-        """The ``__import__`` of the bundle's modules."""
+        """Import a module for the code of the bundle, as its ``__import__``."""
         if not level and not self.owns(name):
             module = builtins.__import__(name, globals, locals, fromlist or (), 0)
             top = name.partition(".")[0]
@@ -248,7 +248,7 @@ class _JsonCrew(_Loader):
     """Runs, in the place of a file that is data, the code that makes a crew of it."""
 
     def get_data(self, path: str) -> bytes:  # noqa: ARG002 - importlib's name
-        """That code."""
+        """Return the code that makes a crew of a file of JSON."""
         return frameworks.data_crew() or b"raise ImportError('no adapter for crews written as JSON is installed')"
 
 

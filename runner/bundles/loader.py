@@ -131,7 +131,7 @@ def in_use(key: str) -> bool:
 
 
 def files_of(key: str) -> list[Path]:
-    """The files of a bundle that were imported."""
+    """Return the files of a bundle that were imported."""
     space = spaces.get(namespace_of(key))
     found = [getattr(sys.modules.get(name), "__file__", None) for name in (space.modules() if space else [])]
     return [Path(file) for file in found if file]

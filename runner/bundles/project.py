@@ -80,7 +80,7 @@ class Project:
 
 
 def project_at(folder: Path) -> Project | None:
-    """The project whose root the folder is."""
+    """Return the project whose root is this folder."""
     file = folder / "pyproject.toml"
     if not file.is_file():
         return None
@@ -110,7 +110,7 @@ def _kicked_off(folder: Path, scripts: dict[str, Any]) -> Path | None:
 
 
 def project_around(file: Path) -> Project | None:
-    """The project that a file is part of."""
+    """Return the project that a file is part of."""
     for folder in list(file.parents)[:_UP]:
         found = project_at(folder)
         if found is not None:

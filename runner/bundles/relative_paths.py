@@ -75,7 +75,7 @@ def sweep(cache: Path) -> None:
 
 
 def leave() -> None:
-    """It was elsewhere for a while."""
+    """Return to this process's own directory, after it was elsewhere for a while."""
     if _here:
         _chdir(_here[0])
 

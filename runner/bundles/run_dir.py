@@ -48,7 +48,7 @@ class Home:
     known: Callable[[list[str]], Collection[str]]
 
     def made(self) -> Path:
-        """The folder, made if it is not there."""
+        """Return the folder, which is made if it does not exist."""
         path = self._path(self.branch)
         if not path.is_dir():
             if not path.parent.is_dir():

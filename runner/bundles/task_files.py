@@ -231,7 +231,7 @@ def is_executable(content: Any) -> bool:
     return isinstance(content, Mapping) and content.get("executable") is True
 
 
-def beside(raw: str, files: Files) -> dict[str, Any]:
+def record_fields(raw: str, files: Files) -> dict[str, Any]:
     """Return the files of a task as stored in the record of its output; a text equal to ``raw`` is stored once."""
     return {"files": {path: None if content == raw else content for path, content in files.items()}}
 

@@ -40,11 +40,11 @@ class Verbs(click.Group):
     """A group that imports a command when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """All of them."""
+        """Return the names of all verbs."""
         return sorted({*VERBS, *entry_points(group=PLUGINS).names})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's own names
-        """One of them."""
+        """Import and return one verb."""
         if cmd_name not in VERBS:
             return next((one.load() for one in entry_points(group=PLUGINS, name=cmd_name)), None)
         module, about = VERBS[cmd_name]

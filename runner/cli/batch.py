@@ -119,14 +119,14 @@ class Progress:
         self._began = self._said = time.monotonic()
 
     def add(self, status: str, *, said: bool) -> None:
-        """A run is over."""
+        """Count a run that is over."""
         self.counts[status] += 1
         if said and time.monotonic() > self._said + LINE_EVERY:
             self._said = time.monotonic()
             say(f"{self._said - self._began:7.1f}s  {self.words()}")
 
     def words(self) -> str:
-        """The line, with what it is about."""
+        """Return the text of a row, with what it is about."""
         return f"{self._title}  {self._state()}"
 
     def _state(self) -> str:

@@ -25,7 +25,7 @@ NEWEST = 20  #: runs of which the events are looked at
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at."""
+    """One finding of `runner doctor`: what was looked at, and how it is."""
 
     what: str
     found: str
@@ -61,7 +61,7 @@ def diagnose() -> list[Finding]:
 
 
 def _server(server: Server) -> Iterator[Finding]:
-    """Everything of one server."""
+    """Return all findings about one server."""
     try:
         store = server.open()
     except RunnerError as error:

@@ -60,7 +60,7 @@ class Display:
             self._live.__exit__(None, None, None)
 
     def __call__(self, event: Event) -> None:
-        """Take one event in."""
+        """Show one event of the run."""
         fields, task = event.fields, event.fields.get("task", "")
         shown = _short(task)
         match event.type:
@@ -107,7 +107,7 @@ class Display:
                 self._line(f"refused   {shown}: a late write by a worker that had lost its claim")
 
     def note(self, text: str) -> None:
-        """A line of our own."""
+        """Print a line that is not about an event."""
         if self._live is not None:
             err.print(Text(text, style="dim"))
         else:
@@ -176,5 +176,5 @@ class Display:
 
 
 def _short(name: str) -> str:
-    """The name in one line."""
+    """Return the name in one line."""
     return textwrap.shorten(name, _WIDTH, placeholder="…") if len(name) > _WIDTH or "\n" in name else name

@@ -20,7 +20,7 @@ class Seconds(click.FloatRange):
     """A finite number of seconds."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number, or a usage error."""
+        """Return the number. Raises a usage error."""
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a number of seconds", param, ctx)
@@ -34,7 +34,7 @@ class Age(click.ParamType[int]):
     _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The milliseconds, or a usage error."""
+        """Return the milliseconds. Raises a usage error."""
         if isinstance(value, int):
             return value
         number, unit = value[:-1], self._UNITS.get(value[-1:])
@@ -52,7 +52,7 @@ class Text(click.types.StringParamType):
         self._empty = empty  #: whether none is an answer, too
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The text, or a usage error."""
+        """Return the text. Raises a usage error."""
         text = str(super().convert(value, param, ctx))
         if not text and not self._empty:
             self.fail("it is empty", param, ctx)
@@ -75,7 +75,7 @@ class Count(click.IntRange):
 
 
 def text(*names: str, metavar: str, help: str | None = None, **more: Any) -> Callable[[F], F]:
-    """An option that takes text."""
+    """Declare an option that takes text."""
     return click.option(*names, type=TEXT, metavar=metavar, help=help, **more)
 
 

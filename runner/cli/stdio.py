@@ -38,17 +38,17 @@ def say(text: str) -> None:
 
 
 def print_line(text: str) -> None:
-    """A line on stdout."""
+    """Print a line on stdout."""
     print(printable(text), flush=True)
 
 
 def print_json(data: Any) -> None:
-    """One JSON value on stdout."""
+    """Print one JSON value on stdout."""
     print_line(json_text(data))
 
 
 def print_diff(diff: "Diff", as_json: bool) -> int:
-    """What differs, on stdout. Returns the exit code."""
+    """Print on stdout what differs. Returns the exit code."""
     if as_json:
         print_json(diff.to_dict())
         return 0
@@ -128,12 +128,12 @@ def counted(number: int, one: str, many: str = "") -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """A text that is no longer than that."""
+    """Shorten a text to a maximum length."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def ago(ms: int, now_ms: int) -> str:
-    """A time as "3 min ago"."""
+    """Format a time as "3 min ago"."""
     seconds = max(0, (now_ms - ms) // 1000)
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:

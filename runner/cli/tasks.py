@@ -41,7 +41,7 @@ def rows(
 
 
 def table(found: Sequence[Mapping[str, Any]], currency: str, now: int) -> Table:
-    """The same, to be read."""
+    """Return the tasks as a table for people."""
     shown = Table(box=None, pad_edge=False, header_style="dim")
     heads = ["task", "state", "attempts", "started", "took"]
     heads += ["tokens"] if any(row.get("tokens") is not None for row in found) else []

@@ -47,7 +47,7 @@ def position_with(
 
 
 def ready(plan: Plan, position: FlowPosition) -> list[PlannedTask]:
-    """The tasks that are to run there."""
+    """Return the tasks that are ready to run there."""
     return [plan.by_key[key] for key in position.machine.pending]
 
 

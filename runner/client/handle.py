@@ -132,7 +132,7 @@ class RunHandle:
 
     @property
     def branches(self) -> list[BranchRecord]:
-        """The run's branches, main first."""
+        """Return the run's branches, main first."""
         return self.client.store.runs.branch_records(self.id)
 
     def events(self, follow: bool = False, after: str | None = None) -> Iterator[Event]:

@@ -55,7 +55,7 @@ class PartitionedClient(Client):
 
     @property
     def embedded(self) -> bool:
-        """It is none of several."""
+        """Whether the server is embedded: one of several never is."""
         return False
 
     def at(self, place: int) -> Client:
@@ -108,7 +108,7 @@ class PartitionedClient(Client):
         return self.at(own)
 
     def submit(self, target: Any, inputs: Any = None, *, id: str | None = None, **options: Any) -> RunHandle:
-        """As `Client.submit`.
+        """Submit one run, as `Client.submit` does.
 
         With an ``id`` it raises `StoreUnreachable` while a server is away that may have it: the run would be done
         twice.
@@ -152,7 +152,7 @@ class PartitionedClient(Client):
         return next((calls for calls in found if calls), {})
 
     def resume_many(self, batch: str, *, at_once: int = AT_ONCE, **how: bool) -> Batch:
-        """As `Client.resume_many`."""
+        """Resume several runs, as `Client.resume_many` does."""
         found = PartitionedBatch(self, batch, at_once)
         found.begin_at = lambda place: resumption(self.at(place), batch, **how)
         return found
@@ -163,11 +163,11 @@ class PartitionedClient(Client):
         return next((one for one in others if self.at(one).store.runs.existing([run_id])), own)
 
     def id_of(self, run: str) -> str:
-        """As `Client.id_of`."""
+        """Return the id of the run of a key, as `Client.id_of` does."""
         return self.of(run).id_of(run)
 
     def run(self, run_id: str, branch: str | None = None) -> RunHandle:
-        """As `Client.run`."""
+        """Return the handle of a run, as `Client.run` does."""
         return self.of(run_id).run(run_id, branch)
 
     def runs(self, limit: int = 50) -> list[RunRecord]:
@@ -185,23 +185,23 @@ class PartitionedClient(Client):
         return sorted(found, key=lambda run: run.created_at, reverse=True)[:limit]
 
     def checkpoints(self, run_id: str, branch: str | None = None) -> list[CheckpointRecord]:
-        """As `Client.checkpoints`."""
+        """Return the checkpoints of a run, as `Client.checkpoints` does."""
         return self.of(run_id).checkpoints(run_id, branch)
 
     def resume(self, run_id: str, **how: Any) -> RunHandle:
-        """As `Client.resume`."""
+        """Resume a run, as `Client.resume` does."""
         return self.of(run_id).resume(run_id, **how)
 
     def answer(self, run_id: str, text: str | None = None, **how: Any) -> RunHandle:
-        """As `Client.answer`."""
+        """Answer a question of a run, as `Client.answer` does."""
         return self.of(run_id).answer(run_id, text, **how)
 
     def fork(self, run_id: str, **how: Any) -> RunHandle:
-        """As `Client.fork`."""
+        """Fork a run, as `Client.fork` does."""
         return self.of(run_id).fork(run_id, **how)
 
     def diff(self, run_id: str, a: str, b: str) -> Diff:
-        """As `Client.diff`."""
+        """Compare branches of a run, as `Client.diff` does."""
         return self.of(run_id).diff(run_id, a, b)
 
 
@@ -214,7 +214,7 @@ class _Dealt:
         self._taken = threading.Condition()
 
     def of(self, place: int) -> Iterator[NewRun]:
-        """Those of one server."""
+        """Return the part of the batch that one server has."""
         own = self._waiting[place]
         while True:
             with self._taken:
@@ -245,7 +245,7 @@ class PartitionedBatch(Batch):
 
     @property
     def active(self) -> int:
-        """How many runs are active."""
+        """The number of active runs."""
         return sum(part.active for part in list(self._parts.values()))
 
     def __iter__(self) -> Iterator[tuple[int, RunResult]]:

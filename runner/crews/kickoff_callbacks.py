@@ -179,8 +179,8 @@ def spent(work: Work) -> dict[str, Any]:
 def end(crew: Crew, work: Work, done: Mapping[str, TaskOutput], last: str) -> str:
     """Call the callbacks after the last task. Returns the crew's output as they leave it, to be stored."""
     usage = UsageMetrics()
-    for beside in work.beside(list(done)).values():
-        one = UsageMetrics.model_validate(beside.get(USAGE) or {})
+    for record in work.stored_with(list(done)).values():
+        one = UsageMetrics.model_validate(record.get(USAGE) or {})
         for name, many in one.model_dump().items():
             setattr(usage, name, getattr(usage, name) + many)
     crew.usage_metrics = usage

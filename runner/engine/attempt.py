@@ -108,7 +108,7 @@ class Attempt(ABC):
         """Return the branch, for reading, of a dynamic plan; None otherwise."""
         return None
 
-    def beside(self, keys: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:  # noqa: ARG002 - a hook
+    def stored_with(self, keys: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:  # noqa: ARG002 - a hook
         """Return what is stored together with these outputs."""
         return {}
 

@@ -304,7 +304,7 @@ class AttemptFolder:
         wanted = loaded.adapter.output_files(loaded.crew).get(self._claim.job.task)
         if wanted and not self._is_copy:
             left[interpolate(wanted, inputs())] = raw
-        return json.dumps(record | task_files.beside(raw, left), ensure_ascii=False)
+        return json.dumps(record | task_files.record_fields(raw, left), ensure_ascii=False)
 
     def leave(self) -> None:
         """Release the folder, whatever else raises, because the next attempt may need it."""

@@ -136,7 +136,7 @@ class Executor:
             left = attempt.left(work.note)
             if growing is not None:
                 if left:
-                    expand.record.update(task_files.beside(outputs.load(expand.record)[0], left))
+                    expand.record.update(task_files.record_fields(outputs.load(expand.record)[0], left))
                 return Grown(expand, ReadSet(files=bool(left)), int((self._clock.monotonic() - began) * 1000))
             used = work.uses.found(planned.context or (), lambda: len(plan.earlier(planned.key)))
             if left:
@@ -204,7 +204,7 @@ def _work(attempt: Attempt, plan: Plan, own: Plan, journal: Journal) -> Work:
         part=own,
         opens=claim.scope.opens,
         line=attempt.branch() if plan.grows else None,
-        beside=attempt.beside,
+        stored_with=attempt.stored_with,
     )
 
 

@@ -47,8 +47,8 @@ def trace_of(error: BaseException) -> str:
     return _cut(redact(text))
 
 
-def places(trace: str) -> str:
-    """Return a traceback without source lines: files, line numbers, functions, and the exception."""
+def without_code(trace: str) -> str:
+    """Return a traceback without its source lines: files, line numbers, functions, and the exception."""
     return "\n".join(line for line in trace.splitlines() if not line.startswith("    "))
 
 

@@ -285,7 +285,7 @@ class JobAttempt(Attempt):
         """The branch in the store."""
         return self._store.branch(self.claim.job.run_id, self.claim.job.branch)
 
-    def beside(self, keys: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+    def stored_with(self, keys: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
         """Return what is stored with the outputs of these tasks on the branch."""
         return self.branch().records(keys)
 

@@ -37,7 +37,7 @@ class Work:
         watch: returns the observer of a step.
         uses: records what the task reads.
         line: the branch, for a dynamic plan.
-        beside: returns what is stored together with outputs, by key.
+        stored_with: returns what is stored together with outputs, by key.
         is_resumable: whether an interruption leaves the task unfinished.
         failed: how many attempts failed before. Their model calls are replayed, so a limit on retries of the model
             counts for each attempt separately.
@@ -59,7 +59,7 @@ class Work:
     watch: Callable[[str, Callable[..., Any]], StepObserver] | None = None
     uses: ReadTracker = field(default_factory=ReadTracker)
     line: Branch | None = None
-    beside: Callable[[Sequence[str]], Mapping[str, Mapping[str, Any]]] = lambda _: {}
+    stored_with: Callable[[Sequence[str]], Mapping[str, Mapping[str, Any]]] = lambda _: {}
     is_resumable: bool = False
     failed: int = 0
     part: Plan | None = None

@@ -1,4 +1,4 @@
-"""Protects the checkpoints that a kickoff depends on from pruning, and prunes when the kickoff ends."""
+"""Retention of a kickoff's checkpoints: protects those that it depends on, and prunes the others when it ends."""
 
 import contextlib
 import logging

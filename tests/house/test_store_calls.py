@@ -38,7 +38,7 @@ CATCHING = {
     "tasks/heartbeat.py",
     "tasks/transport.py",
     "tasks/supervisor.py",
-    "providers/redis/rewound.py",
+    "providers/redis/restored_store.py",
     "providers/redis/workers.py",
     "providers/redis/provider.py",
     "runner/client/client.py",

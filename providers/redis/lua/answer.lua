@@ -2,7 +2,7 @@
 --
 -- KEYS home run branch task journal
 -- ARGV name:text key:text step:text text:text
--- USES now queued emit send intact is_active take_along
+-- USES now queued emit send intact is_active migrate_run
 --
 -- step: that of the question which the person read. text: the answer as JSON.
 -- Returns "answered", or why not: "gone", "not asked", "changed" (another question by now) or the branch's status, if it is
@@ -15,7 +15,7 @@ if t[2] ~= step then return "changed" end
 if status ~= "running" and status ~= "waiting" then return status end
 intact_run(home, run, name)
 redis.call("HLEN", journal)
-take_along(home, run, now())
+migrate_run(home, run, now())
 redis.call("HSET", journal, step, text)
 redis.call("HDEL", task, "step", "question")
 redis.call("HSET", task, "state", "queued")

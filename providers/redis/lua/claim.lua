@@ -2,7 +2,7 @@
 --
 -- KEYS home run task
 -- ARGV name:text key:text attempt:int worker:text process:text nonce:text stamp:text unfit:text environments:text
--- USES now queued emit journals checkpoint intact send is_active take_along lost take
+-- USES now queued emit journals checkpoint intact send is_active migrate_run lost take
 --
 -- name: the branch. key: the task. nonce: one per delivery, so that a claim whose answer was lost can be asked again:
 -- it still holds then, even if the branch ended meanwhile, and its holder must learn of it.
@@ -45,7 +45,7 @@ if not mine then
   if asked_for(r[13], "task_started") then intact_checkpoints(branch, r[13]) end
   redis.call("XLEN", events_key(run))
   redis.call("HLEN", claims_key(home, worker))
-  if tonumber(r[12] or "1") < PROTOCOL then take_along(home, run, at, name, key) end
+  if tonumber(r[12] or "1") < PROTOCOL then migrate_run(home, run, at, name, key) end
   redis.call("ZREM", queued_key(home), queued_ref(r[1], name, key))
   take(home, run, r, name, branch, b, key, task, t, worker, process, nonce, found, stamp, at)
 end

@@ -13,7 +13,7 @@
 -- so that a claim whose answer was lost can be asked again. recorded: how many steps the store acknowledged to this claim.
 -- events: nothing, or the nonce of events that were sent just before, of which it is not known whether they came.
 -- Returns {"untold"} where they did not,
--- {"rewound"} where it has fewer steps, and they are not counted yet (look_back.lua needs the journal for that),
+-- {"rewound"} where it has fewer steps, and they are not counted yet (find_lost_writes.lua needs the journal for that),
 -- {"committed", sequence, the branch's status (failed, where it was the last one and outputs of others are gone), the event's sequence, that of the branch's completion or 0, and where
 -- one was claimed what claim.lua returns, with the task, attempt, run and branch before the outputs}, also when this very token
 -- committed before (the events' are 0 then), {"changed"} (the shared texts did: look again), or {"refused"}.
@@ -117,7 +117,7 @@ local function ended(status, all)
 end
 local spent = ""
 if t[4] or t[5] then spent = '"tokens":[' .. (t[4] or 0) .. "," .. (t[5] or 0) .. "]," end
-local of = ""  -- whose it was, if it was not this claim's alone: see look_back.lua
+local of = ""  -- whose it was, if it was not this claim's alone: see find_lost_writes.lua
 if t[9] then of = '"of":"' .. (string.find(t[9], ",%d") and t[9] or "") .. '",' end
 local by = ""
 if t[7] and t[8] then by = '"by":[' .. cjson.encode(worker) .. "," .. t[7] .. "," .. t[8] .. "," .. string.format("%d", at - t[8]) .. "]," end

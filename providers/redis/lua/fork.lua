@@ -3,7 +3,7 @@
 --
 -- KEYS home run branch bundle
 -- ARGV name:text fields:fields parent:text expected_plan:text edits:pairs_of_texts ready:tasks kept:texts upto:int? tasks_left:int stamp:text
--- USES now queued emit send unlock journals checkpoint lifetime begin finish intact is_active take_along carry lost
+-- USES now queued emit send unlock journals checkpoint lifetime begin finish intact is_active migrate_run carry lost
 --
 -- fields: JSON object of the branch's own fields: where it left parent, what it is to do, what was edited, in order, and
 -- inputs that differ. edits: JSON list of {task, its output as JSON without the opening brace}, in the same order.
@@ -24,7 +24,7 @@ intact_tasks(branch, ready)
 local recorded = {}
 for _, task in ipairs(kept) do recorded[task] = recorded_by(branch_key(run, parent), branch, task, upto) end
 local before, known = gone_before(run, parent, fields.parent_seq)
-take_along(home, run, at)
+migrate_run(home, run, at)
 local flat = {"parent", parent, "left", tasks_left, "created_at", at}
 for field, value in pairs(fields) do flat[#flat + 1] = field; flat[#flat + 1] = value end
 redis.call("HSET", branch, unpack(flat))

@@ -3,7 +3,7 @@
 --
 -- KEYS home workers worker claims
 -- ARGV id:text process:text about:text lapsed:int reason:text out:said dead:text max_attempts:int max_handovers:int stamp:text some:texts at_once:int
--- USES now queued emit send is_active close account release journals checkpoint lifetime finish failed intact hand_over try
+-- USES now queued emit send is_active close account release journals checkpoint lifetime finish failed intact reschedule try
 --
 -- process: "" for the whole worker. about: "" or what the worker said of itself when it was judged gone; if it has
 -- registered again since, nothing is done. lapsed: "1" to do it only if the lease has lapsed. out: JSON, by
@@ -21,7 +21,7 @@ local registered = redis.call("HLEN", worker) > 0
 local back = {}
 local crashed = max_handovers == "0"
 local function intact_end(home, run, name, record)
-  if not crashed then return intact_hand_over(home, run, name, record, max_handovers) end
+  if not crashed then return intact_reschedule(home, run, name, record, max_handovers) end
   local branch = branch_key(run, name)
   intact_run(home, run, name)
   intact_branch(branch)
@@ -67,7 +67,7 @@ for _, ref in ipairs(refs) do
            "parent", redis.call("HGET", record, "started") or 0)
       local crashes = crashed and redis.call("HINCRBY", record, "crashes", 1) or 0
       if not crashed then
-        hand_over(home, run, name, key, attempt, id, reason, max_handovers, stamp, at)
+        reschedule(home, run, name, key, attempt, id, reason, max_handovers, stamp, at)
       elseif crashes >= tonumber(max_attempts) then
         local why = "its worker died " .. crashes .. " times in a row without making progress (last: " .. reason .. ")"
         task_failed(run, name, key, record, why, id, at)

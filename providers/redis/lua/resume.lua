@@ -3,7 +3,7 @@
 --
 -- KEYS home run branch bundle
 -- ARGV name:text fields:fields plan:text parent:text parent_seq:int start:text expected_status:text expected_seq:int expected_plan:text expected_branches:int? rerun_masks:map ready:tasks waits:waits tasks_left:int stamp:text
--- USES now queued emit send is_active close account release recall journals checkpoint wait lifetime begin intact take_along carry lost
+-- USES now queued emit send is_active close account release recall journals checkpoint wait lifetime begin intact migrate_run carry lost
 --
 -- name: the branch. parent: "" to continue as it is, else the branch that the new one leaves at parent_seq.
 -- fields: JSON object of fields of the run to set. plan: "" or the new one. ready: JSON list of {task, context, timeout, pool}.
@@ -34,7 +34,7 @@ for _, job in ipairs(parent ~= "" and ready or {}) do
   recorded[job.task] = recorded_by(branch_key(run, parent), branch, job.task, parent_seq)
 end
 local _, known = gone_before(run, parent ~= "" and parent, parent_seq)
-take_along(home, run, at)
+migrate_run(home, run, at)
 local flat = {}
 if r[1] ~= "running" then flat = {"branch", name} end
 for field, value in pairs(fields) do flat[#flat + 1] = field; flat[#flat + 1] = value end

@@ -26,8 +26,8 @@ class Caches:
         self._by_owner = dict(_caches(crew))
         self._added: list[list[Any]] = []
         if self._by_owner:
-            for beside in work.beside(work.plan.earlier(work.key)).values():
-                for owner, tool, given, noted in beside.get("cached") or []:
+            for record in work.stored_with(work.plan.earlier(work.key)).values():
+                for owner, tool, given, noted in record.get("cached") or []:
                     if owner in self._by_owner:
                         self._by_owner[owner].add(tool, given, from_noted(noted, None))
         for owner, cache in self._by_owner.items():

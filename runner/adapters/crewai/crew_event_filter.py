@@ -90,8 +90,8 @@ class KickoffEventFilter(EventRouting):
         before = own[: own.index(self._work.key)]
         if not all(isinstance(self._tasks.get(key), ConditionalTask) for key in before):
             return False
-        beside = self._work.beside(before) if before else {}
-        return all(beside.get(key, {}).get(SKIPPED) for key in before)
+        records = self._work.stored_with(before) if before else {}
+        return all(records.get(key, {}).get(SKIPPED) for key in before)
 
     def _is_last(self) -> bool:
         return self._own()[-1] == self._work.key

@@ -132,7 +132,8 @@ def _leave_out_skipped(task: Task, tasks: dict[str, Task], work: Work) -> None:
         return
     named = {id(one) for one in task.context if isinstance(one, ConditionalTask)}
     keys = [key for key, one in tasks.items() if id(one) in named]
-    skipped = {id(tasks[key]) for key, beside in work.beside(keys).items() if beside.get(SKIPPED)} if keys else set()
+    records = work.stored_with(keys) if keys else {}
+    skipped = {id(tasks[key]) for key, record in records.items() if record.get(SKIPPED)}
     task.context = [one for one in task.context if id(one) not in skipped]
 
 

@@ -23,7 +23,7 @@ from runner.adapters.crewai import crew_plan
 from runner.adapters.crewai.event_routing import is_bookkeeper
 from runner.bundles import context_environ, task_logging
 
-STANDING = ("CrewAIEventsLoop", "CrewAISyncHandler", "runner-late")
+STANDING = ("CrewAIEventsLoop", "CrewAISyncHandler", "runner-delayed-calls")
 """The names of threads that may stay: CrewAI's, which handle its events, and ours, which sends the events of tasks
 (`runner.providers.redis.run_events`)."""
 

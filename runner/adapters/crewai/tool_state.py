@@ -69,8 +69,8 @@ class ToolStateCarrier:
     def take_up(self, work: Work) -> None:
         """Set the fields to what the earlier tasks left."""
         if self._tools:
-            for key, beside in work.beside(work.plan.earlier(work.key)).items():
-                if left := beside.get("tools"):
+            for key, record in work.stored_with(work.plan.earlier(work.key)).items():
+                if left := record.get("tools"):
                     work.uses.task(key)
                     self.put(left)
         self._begun = self.seen()

@@ -22,7 +22,7 @@ def of(crew: Crew, work: Work) -> dict[str, int]:
 def of_all(work: Work, keys: Sequence[str]) -> UsageMetrics:
     """Return the sum of the token counts of these finished tasks."""
     total = UsageMetrics()
-    for found in work.beside(keys).values():
+    for found in work.stored_with(keys).values():
         total.add_usage_metrics(UsageMetrics.model_validate(found.get("usage") or {}))
     return total
 

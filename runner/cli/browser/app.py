@@ -400,7 +400,7 @@ class Browser(PlainApp[Command]):
         self.look()
 
     def action_refresh(self) -> None:
-        """Look again."""
+        """Read the checkpoints again."""
         self.say("")
         self.look()
 

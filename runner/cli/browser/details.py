@@ -69,7 +69,7 @@ class DetailsPane(Vertical):
     """
 
     def compose(self) -> ComposeResult:
-        """The tabs."""
+        """Make the tabs."""
         with TabbedContent(id="tabs"):
             with TabPane("Checkpoint", id="tab-about"), VerticalScroll():
                 yield Static(id="about", markup=False)

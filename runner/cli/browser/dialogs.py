@@ -58,11 +58,11 @@ class Question(ModalScreen[str | None]):
                 yield Button(self._yes, id="yes", variant="error" if self._danger else "primary", compact=True)
 
     def on_mount(self) -> None:
-        """The person may answer at once."""
+        """Focus the field, so that the person can answer at once."""
         (self._field or self.query_one("#yes", Button)).focus()
 
     def action_leave(self) -> None:
-        """Nothing is done."""
+        """Close the dialog without doing anything."""
         self.dismiss(None)
 
     def action_agree(self) -> None:
@@ -122,18 +122,18 @@ class DiffScreen(ModalScreen[None]):
         self._shown: Text = wording.diff_text(lines)
 
     def compose(self) -> ComposeResult:
-        """The text, to scroll."""
+        """Make the text, which can be scrolled."""
         with Vertical():
             with VerticalScroll(id="diff"):
                 yield Static(self._shown, id="lines")
             yield Footer()
 
     def on_mount(self) -> None:
-        """Keys scroll at once."""
+        """Focus the text, so that keys scroll it at once."""
         self.query_one("#diff").focus()
 
     def action_leave(self) -> None:
-        """Back to the tree."""
+        """Close the dialog and return to the tree."""
         self.dismiss(None)
 
     def action_move(self, way: str) -> None:

@@ -29,15 +29,15 @@ class Editor(TextArea):
     BINDINGS = [Binding("escape", "leave", "Done editing")]
 
     def on_focus(self) -> None:
-        """Say how to leave."""
+        """Show how to leave the field."""
         self.border_title = "" if self.read_only else "esc first, then f forks and r resumes"
 
     def on_blur(self) -> None:
-        """Say nothing any more."""
+        """Remove the hint of how to leave the field."""
         self.border_title = ""
 
     def action_leave(self) -> None:
-        """Back to the tree."""
+        """Return to the tree."""
         self.screen.query_one("#tree").focus()
 
 

@@ -17,7 +17,7 @@ class PlainApp(App[T]):
     """An app that takes control characters out of each line that it draws."""
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """Textual's own, and ours."""
+        """Return Textual's own filters, and the one that removes control characters."""
         return [*super().get_line_filters(), _PLAIN]
 
 

@@ -109,12 +109,12 @@ def checkpoint_label(checkpoint: Checkpoint, newest: int, notes: Notes) -> Text:
 
 
 def input_label(name: str, changed: bool) -> Text:
-    """An input in a list."""
+    """Return the label of an input in a list."""
     return Text.assemble(name, (" ✎", "bold yellow") if changed else "")
 
 
 def task_label(task: TaskView, changed: bool) -> Text:
-    """A task in a list."""
+    """Return the label of a task in a list."""
     mark, style = MARK.get(task.status, ("·", "dim"))
     label = Text.assemble((mark, style), " ", (task.key, "" if task.status == DONE else "dim"))
     if changed:
@@ -127,7 +127,7 @@ def task_label(task: TaskView, changed: bool) -> Text:
 
 
 def progress(done: int, total: int) -> Text:
-    """A bar and the two numbers."""
+    """Return a progress bar with its two numbers."""
     full = BAR * done // total if total else 0
     return Text.assemble(
         ("━" * full, "green"), ("━" * (BAR - full), "dim"), f"  {done} of {counted(total, 'task')} done"
@@ -146,7 +146,7 @@ def facts(rows: Mapping[str, str]) -> Table:
 
 
 def of_branch(branch: Branch) -> Table:
-    """What there is to say of a branch."""
+    """Return the details of a branch."""
     origin = ""
     if branch.origin is not None:
         left = branch.origin.checkpoint or "a pruned checkpoint"
@@ -164,7 +164,7 @@ def of_branch(branch: Branch) -> Table:
 
 
 def of_checkpoint(checkpoint: Checkpoint, details: Details | None = None) -> Table:
-    """A checkpoint's metadata."""
+    """Return a checkpoint's metadata as text."""
     return facts(
         {
             "id": checkpoint.id,

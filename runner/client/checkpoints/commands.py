@@ -46,9 +46,9 @@ class ReadOnlyHandler:
         self.refusal = refusal
 
     def check(self, command: Command) -> None:
-        """Refuse."""
+        """Refuse the command, which is not for these checkpoints."""
         self.execute(command)
 
     def execute(self, command: Command) -> str:
-        """Refuse."""
+        """Refuse the command, which is not for these checkpoints."""
         raise Conflict(f"{command.verb}: {self.refusal}")

@@ -47,7 +47,7 @@ class RunSource:
         ]
 
     def details(self, checkpoint: Checkpoint) -> Details:
-        """What was done by then on its branch."""
+        """Return what had been done on its branch by then."""
         with _in_words():
             runs = self.client.store.runs
             run = runs.get(self.run_id)

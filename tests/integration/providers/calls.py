@@ -21,7 +21,7 @@ from runner.providers.redis.batches import Batches
 from runner.providers.redis.forks import create, position
 from runner.providers.redis.provider import RedisProvider
 from runner.providers.redis.rate_limit import RunPace
-from runner.providers.redis.rewound import LookBack
+from runner.providers.redis.restored_store import LostWrites
 
 from .driver import Driver, plan_of
 
@@ -228,7 +228,7 @@ def history(driver: Driver, clock: Any, states: str) -> None:
     (held,) = workers.beat("w0", 5000).claims
     gone = Acknowledged(held.ref, held.token, {"s#1": '[["model", "A", "gpt", 1, 0]]'}, 1, '[["step", "", "", 1, 0]]')
     for ended in ("", "release"):  # what the store never knew
-        scripts.load("look_back")(driver.redis, **LookBack("w0").slots(replace(gone, ended=ended)))
+        scripts.load("find_lost_writes")(driver.redis, **LostWrites("w0").slots(replace(gone, ended=ended)))
     workers.take_back("w0", held, reason="no process performs it")
     driver.take()
     workers.reap("w0", reason="it is gone", max_attempts=1)  # and fails the run

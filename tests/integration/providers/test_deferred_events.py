@@ -24,7 +24,7 @@ EVENTS = "runner:{p0}:run:r-1:events"
 def nothing_by_itself(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
     """What would be sent a moment later."""
     asked: list[Callable[[], object]] = []
-    monkeypatch.setattr(run_events, "late", asked.append)
+    monkeypatch.setattr(run_events, "call_soon", asked.append)
     return asked
 
 
@@ -196,7 +196,7 @@ def test_they_come_by_themselves_where_nothing_is_written(
 
 def test_who_is_asked_to_send_late_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, done = list[int](), threading.Event()
-    late = run_events._Late()
+    late = run_events._DelayedCalls()
     late(lambda: asked.append(1) or 1 / 0)
     late(lambda: (asked.append(2), done.set()))
     assert done.wait(30)
@@ -276,7 +276,7 @@ def test_where_no_thread_can_be_started_nothing_is_kept(monkeypatch: pytest.Monk
     def start(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    late = run_events._Late()
+    late = run_events._DelayedCalls()
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", start)
         late(lambda: None)

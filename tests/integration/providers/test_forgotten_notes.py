@@ -9,7 +9,7 @@ from runner.core.jobs import Claim
 from runner.core.ledger import STEP, AccountKey, text_of_one
 from runner.journal.acknowledged_writes import Logs
 from runner.providers.redis.claimed import ClaimedTask
-from runner.providers.redis.rewound import LookBack
+from runner.providers.redis.restored_store import LostWrites
 
 from .driver import Driver, plan_of, task_of
 
@@ -43,7 +43,7 @@ def test_a_step_whose_note_the_store_forgot_is_in_doubt_when_its_process_dies(
         assert driver.runs.get(run).ledger["in_doubt"] == 1
     before.restore()
     for _ in range(2):
-        LookBack("w0")(driver.redis, logs.claims)
+        LostWrites("w0")(driver.redis, logs.claims)
     assert driver.runs.get(run).ledger["in_doubt"] == 0
     driver.workers.reap("w0", process="p0", reason="it died", max_attempts=5)
     assert driver.runs.get(run).ledger["in_doubt"] == 1
@@ -85,7 +85,7 @@ def test_a_step_whose_note_the_store_forgot_is_in_doubt_where_its_claim_was_give
         driver.task(again).record_step("one", "1", replayed=1, entry=GPT)
         then(driver, driver.task(again))
     for _ in range(2):
-        LookBack("w0")(driver.redis, logs.claims)
+        LostWrites("w0")(driver.redis, logs.claims)
     assert driver.runs.get(run).ledger["in_doubt"] == 1
 
 
@@ -104,7 +104,7 @@ def test_a_step_that_was_refused_and_counted_is_counted_again_where_the_store_fo
     assert driver.runs.get(run).ledger["in_doubt"] == 1
     before.restore()
     for _ in range(2):
-        LookBack("w0")(driver.redis, logs.claims)
+        LostWrites("w0")(driver.redis, logs.claims)
     assert driver.runs.get(run).ledger["in_doubt"] == 1
 
 
@@ -127,7 +127,7 @@ def test_a_step_that_was_broken_off_when_its_attempt_ended_is_in_doubt_where_the
         if give_up:
             give_up(driver, claim)
         for _ in range(2):
-            LookBack("w0")(driver.redis, logs.claims)
+            LostWrites("w0")(driver.redis, logs.claims)
     assert driver.runs.get(run).ledger["in_doubt"] == 1
 
 
@@ -155,7 +155,7 @@ def test_what_was_seen_to_is_counted_once(driver: Driver, logs: Logs) -> None:
     assert (in_doubt, driver.runs.get(run).tools_in_doubt) == (2, 1)
     # When its worker looks
     for _ in range(2):
-        LookBack("w0")(driver.redis, logs.claims)
+        LostWrites("w0")(driver.redis, logs.claims)
     # Then it finds nothing
     assert driver.runs.get(run).ledger["in_doubt"] == in_doubt
     assert driver.events(run, "store_rewound") == []
@@ -169,7 +169,7 @@ def test_what_ends_while_a_worker_looks_is_in_no_doubt(driver: Driver, logs: Log
     read = [logs.claims()]
     task.drop_step(GPT)
     task.retry(0, "it failed", replayed=0)
-    LookBack("w0")(driver.redis, lambda: read.pop() if read else logs.claims())
+    LostWrites("w0")(driver.redis, lambda: read.pop() if read else logs.claims())
     assert driver.runs.get(run).ledger["in_doubt"] == 0
     assert driver.events(run, "store_rewound") == []
 
@@ -181,6 +181,6 @@ def test_what_was_recorded_since_the_memory_was_read_is_not_noted_again(driver: 
     task.begin_step(GPT)
     read = logs.claims()
     task.record_step("one", "1", replayed=0, entry=GPT)
-    LookBack("w0")(driver.redis, lambda: read)
+    LostWrites("w0")(driver.redis, lambda: read)
     commit(driver, task)
     assert driver.runs.get(run).ledger["in_doubt"] == 0

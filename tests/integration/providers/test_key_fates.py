@@ -21,7 +21,7 @@ from runner.providers.redis.connection import connect, patient
 from runner.providers.redis.envelope import DIRECT
 from runner.providers.redis.forks import create, position
 from runner.providers.redis.rate_limit import RunPace
-from runner.providers.redis.rewound import LookBack
+from runner.providers.redis.restored_store import LostWrites
 from runner.providers.redis.workers import Workers
 from runner.testing import RedisServer
 
@@ -88,7 +88,7 @@ class Work:
             if not beat.stood:
                 beat = workers.beat(worker, 60_000, "{}")
             if beat.number <= number:
-                LookBack(worker)(workers.client, self.logs.claims)
+                LostWrites(worker)(workers.client, self.logs.claims)
             self.beats[worker] = beat.number
             for held in beat.claims:
                 workers.take_back(worker, held, reason="no process performs it")

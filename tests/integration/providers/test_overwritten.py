@@ -15,7 +15,7 @@ from runner.core.jobs import Claim
 from runner.journal.acknowledged_writes import Logs
 from runner.providers.redis import keys, outages, overwritten
 from runner.providers.redis.connection import connect, patient
-from runner.providers.redis.rewound import LookBack
+from runner.providers.redis.restored_store import LostWrites
 from runner.testing import RedisServer, eventually
 
 from .conftest import Clock, LossyLine
@@ -198,7 +198,7 @@ def test_steps_that_were_lost_with_the_record_of_their_task_count_as_in_doubt(
     again = task_of(mending, logs, mending.take("a")["a"])
     for name in ("s#1", "s#2", "s#3"):
         again.record_step(name, "1", replayed=0)
-    LookBack("w0")(mending.workers.client, logs.claims)
+    LostWrites("w0")(mending.workers.client, logs.claims)
     assert redis.hmget(RUN, "paid", "in_doubt") == ["5", "3"]
 
 
@@ -223,7 +223,7 @@ def test_steps_that_were_lost_with_their_journal_are_done_again_and_count_as_in_
     assert not claim.recorded
     steps(claim, "s#1", "s#2", "s#3")
     assert mending.workers.beat("w0", 5000).number <= number, "so it sees that the store lost something"
-    LookBack("w0")(mending.workers.client, logs.claims)
+    LostWrites("w0")(mending.workers.client, logs.claims)
     task_of(mending, logs, claim).commit('{"raw":"a"}', (), replayed=0)
     run = mending.runs.get("r-1")
     assert run.status == "completed"

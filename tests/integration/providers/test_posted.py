@@ -92,7 +92,7 @@ def test_the_note_reserved_before_it_is_not_withdrawn_until_it_is_acknowledged(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its answer would be taken for the record's, and the note that this reserves be gone: a call in no account."""
-    monkeypatch.setattr(step_intents, "quiet_watch", lambda *_: None)
+    monkeypatch.setattr(step_intents, "idle_timer", lambda *_: None)
     begin, post = Call().begin, Call().post
     for _ in range(3):
         begin(scene)

@@ -16,8 +16,8 @@ from runner.journal.acknowledged_writes import Logs
 from runner.journal.recorder import BegunStep, DoneStep
 from runner.providers.redis import step_intents
 from runner.providers.redis.claimed import ClaimedTask
-from runner.providers.redis.outages import QuietWatch
-from runner.providers.redis.rewound import LookBack
+from runner.providers.redis.outages import IdleTimer
+from runner.providers.redis.restored_store import LostWrites
 from runner.testing import eventually
 
 from .driver import Driver, plan_of
@@ -149,7 +149,7 @@ def test_a_process_that_froze_begins_nothing(scene: Scene, monkeypatch: pytest.M
 
 def test_the_note_is_withdrawn_when_no_step_comes(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_intents, "AWAY", 0.2)
-    monkeypatch.setattr(step_intents, "quiet_watch", QuietWatch())
+    monkeypatch.setattr(step_intents, "idle_timer", IdleTimer())
     scene = Scene(driver)
     eventually(lambda: scene.task._reserved is None, why="the note is withdrawn")
     assert scene.begun == ("", "")
@@ -162,7 +162,7 @@ def test_what_a_restored_store_forgot_is_noted_again(scene: Scene, redis: Redis)
     scene.step()
     key = next(key for key in redis.scan_iter("*:task:a"))
     redis.hset(key, mapping={"begun": "", "reserved": ""})
-    LookBack("w0")(redis, scene.logs.claims)
+    LostWrites("w0")(redis, scene.logs.claims)
     scene.task.begin_step()
     scene.die(seen=False)
     assert scene.in_doubt == 1
@@ -172,7 +172,7 @@ def test_it_is_withdrawn_between_two_commands_of_the_connection(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where its task is dropped, and the process asks for the next one."""
-    monkeypatch.setattr(step_intents, "quiet_watch", lambda *_: None)
+    monkeypatch.setattr(step_intents, "idle_timer", lambda *_: None)
     scene = Scene(driver)
     monkeypatch.setattr(step_intents, "AWAY", -1)
     with driver.line.lock:  # a command is on its way

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from runner.core.errors import TaskTimeout
-from runner.engine.failures import LONGEST, describe, places, trace_of
+from runner.engine.failures import LONGEST, describe, trace_of, without_code
 
 CREW = """
     import json
@@ -130,8 +130,8 @@ def test_secrets_are_masked_in_what_was_said_and_in_the_code(crew: ModuleType) -
     assert "correct-horse" not in found
 
 
-def test_places_have_no_code(crew: ModuleType) -> None:
-    found = places(trace_of(raised(crew.whole, [])))
+def test_a_traceback_without_code_has_none(crew: ModuleType) -> None:
+    found = without_code(trace_of(raised(crew.whole, [])))
     assert '  File "pack/crew.py", line 5, in average' in found
     assert "len(rows)" not in found
     assert found.endswith("ZeroDivisionError: division by zero")

@@ -104,9 +104,9 @@ def test_processes_at_most(pool: str, asked: int | None, most: int, monkeypatch:
 
 def test_a_worker_shares_a_place_with_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNNER_CONCURRENCY", "8")
-    assert capacity.places() == 8
+    assert capacity.slots() == 8
     monkeypatch.setenv(capacity.MOST, "90")
-    assert capacity.places() == 90
+    assert capacity.slots() == 90
 
 
 def test_threads_where_they_are_wanted_or_nothing_else_can_be(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,14 +35,14 @@ claim = SimpleNamespace(bundle="b", module="m", attr="a", adapter="none", standi
 code, jobs = code_of("b", "m", "a", "none"), [Job("r", "main", f"t{n}", 1) for n in range(6)]
 
 # nobody is there, then nobody of this code
-assert not any(any(code) for code, *_ in shared_process._all()) and not shared_process.hand_over(jobs[0], code)
+assert not any(any(code) for code, *_ in shared_process._all()) and not shared_process.delegate(jobs[0], code)
 assert process._may_open(claim)
 process._open(claim, None)
 assert process.is_open and any(any(code) for code, *_ in shared_process._all())
-assert not shared_process.hand_over(jobs[0], code_of("b", "m", "other", "none"))
+assert not shared_process.delegate(jobs[0], code_of("b", "m", "other", "none"))
 
 # as many as there may be, each in a thread with a working directory of its own
-assert [shared_process.hand_over(job, code) for job in jobs[:4]] == [True, True, True, False]
+assert [shared_process.delegate(job, code) for job in jobs[:4]] == [True, True, True, False]
 for _ in range(3):
     assert done.acquire(timeout=60)
 assert sorted(began, key=lambda one: one[1]) == [(job, thread, "/") for thread, job in enumerate(jobs[:3])], began
@@ -50,7 +50,7 @@ assert os.getcwd() == "/"
 
 # where those that are there do not wait, and another core is free, another process is to do it
 shared_process.ACTIVE, shared_process.capacity.processes = 1, lambda: 3
-assert not shared_process.hand_over(jobs[3], code)
+assert not shared_process.delegate(jobs[3], code)
 shared_process.ACTIVE = 10
 
 # where there is no thread for it, it is done where it is; a later one is taken
@@ -63,16 +63,16 @@ def no_directory():
 
 shared_process.capacity.shared, thread, directory = lambda: 4, threading.Thread, shared_process.thread_directory.unshare
 threading.Thread = NoThread
-assert not shared_process.hand_over(jobs[3], code)
+assert not shared_process.delegate(jobs[3], code)
 threading.Thread, shared_process.thread_directory.unshare = thread, no_directory
-assert not shared_process.hand_over(jobs[3], code)
+assert not shared_process.delegate(jobs[3], code)
 shared_process.thread_directory.unshare = directory
-assert shared_process.hand_over(jobs[3], code) and done.acquire(timeout=60)
+assert shared_process.delegate(jobs[3], code) and done.acquire(timeout=60)
 
 # what another one of the worker has counts
 shared_process.capacity.shared = lambda: 8
 shared_process._write(3, shared_process._NO_CODE, 1, 4)
-assert not shared_process.hand_over(jobs[4], code)
+assert not shared_process.delegate(jobs[4], code)
 shared_process.forget(1)
 assert not shared_process._all()[3][2]
 
@@ -80,7 +80,7 @@ assert not shared_process._all()[3][2]
 shared_process.ACTIVE, shared_process.capacity.processes = 0, lambda: 1
 took = queue.SimpleQueue()
 def offer():
-    took.put(shared_process.hand_over(jobs[4], code))
+    took.put(shared_process.delegate(jobs[4], code))
 threads = [threading.Thread(target=offer) for _ in range(3)]
 for thread in threads:
     thread.start()
@@ -116,7 +116,7 @@ for changed in (False, True):
     except Interrupted:
         pass
     assert drained == [1] * changed
-assert not any(any(code) for code, *_ in shared_process._all()) and not shared_process.hand_over(jobs[4], code)
+assert not any(any(code) for code, *_ in shared_process._all()) and not shared_process.delegate(jobs[4], code)
 
 # its place, by which its tasks have their pages, is its own until the last of them is done
 other = shared_process.SharedProcess(do, lambda: None, lambda: None)

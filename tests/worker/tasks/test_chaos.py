@@ -119,7 +119,7 @@ def test_random_kills(own_server: Any, own_fleet: Any, own_client: Client, crew_
         assert (ledger["paid"], lost) == (STEPS * 5 + 6, 0), about
 
 
-@pytest.mark.soak  # tests/worker/tasks/test_rewound.py has a store that forgets, once
+@pytest.mark.soak  # tests/worker/tasks/test_restored_store.py has a store that forgets, once
 def test_power_cuts(own_server: Any, own_fleet: Any, own_client: Client, crew_of: Any, trace: Any) -> None:
     for about, ledger, lost in storm(PowerCuts, own_server, own_fleet, own_client, crew_of, trace):
         # Of what was lost some is done again, and paid again; a process that lives goes on with the rest

@@ -54,7 +54,7 @@ local function account(run, name, task, counter, entries, prompt_tokens, complet
   end
 end
 -- Steps that were begun and whose outcome will not be known are in doubt. Their claim is stored beside the count, and
--- is lost with it where the store is restored: a worker that remembers more detects it (look_back.lua). known: those that
+-- is lost with it where the store is restored: a worker that remembers more detects it (find_lost_writes.lua). known: those that
 -- were begun, where some of them are in no doubt.
 local function doubt(run, name, task, token, entries, known)
   account(run, name, task, "in_doubt", entries)

@@ -1,4 +1,4 @@
--- Write a checkpoint of the branch, if the run asked for one at this event, and keep the newest max_checkpoints only.
+-- Write a checkpoint of the branch, if the run asked for one at this event. Retention: only the newest max_checkpoints stay.
 --
 -- Whether a run asked for one. on: the run's triggers, with commas around.
 local function asked_for(on, trigger)

@@ -13,7 +13,7 @@ from runner.journal import acknowledged_writes, shared_memory
 from runner.journal.acknowledged_writes import Acknowledged, Log, Logs
 from runner.journal.recorder import BegunStep, DoneStep
 from runner.providers.redis.claimed import ClaimedTask
-from runner.providers.redis.rewound import LookBack
+from runner.providers.redis.restored_store import LostWrites
 from runner.tasks.heartbeat import Heartbeat
 
 from .driver import Driver, plan_of, task_of
@@ -54,9 +54,9 @@ def test_what_is_in_doubt_counts_once(server: Any, driver: Driver, logs: Logs, b
         task.record_step(step, "2", replayed=0, entry=GPT, usage=Usage(10, 1))
         task.begin_step(GPT)
     before.restore()
-    look_back = LookBack("w0")
+    lost_writes = LostWrites("w0")
     for _ in range(2):  # a second look finds nothing new
-        look_back(driver.redis, logs.claims)
+        lost_writes(driver.redis, logs.claims)
     # Then each call that was answered and forgotten is in doubt, the one under way is not: it goes on
     told = driver.events(run, "store_rewound")
     assert [(e["task"], e["forgotten"], e["steps"]) for e in told] == [("a", "steps", "2")]
@@ -89,7 +89,7 @@ def test_an_attempt_that_ended_is_counted_too(
     elsewhere = driver.claim(job, "w1", "p1")
     driver.task(elsewhere).record_step("one", "1", replayed=0, entry=GPT)
     driver.commit(elsewhere)
-    LookBack("w0")(driver.redis, logs.claims)
+    LostWrites("w0")(driver.redis, logs.claims)
     # Then the step that was done by both is in doubt once
     assert driver.runs.get(run).ledger["in_doubt"] == 1
 
@@ -106,8 +106,8 @@ def test_a_store_that_goes_back_twice_is_counted_twice(
         task.record_step("one", "1", replayed=0, entry=GPT)
         task.commit('{"raw": "a"}', (), replayed=0)
         before.restore()
-        LookBack("w0")(driver.redis, logs.claims)
-        LookBack("w0")(driver.redis, logs.claims)
+        LostWrites("w0")(driver.redis, logs.claims)
+        LostWrites("w0")(driver.redis, logs.claims)
         assert driver.runs.get(run).ledger["in_doubt"] == done
 
 
@@ -127,7 +127,7 @@ def test_a_task_that_an_older_claim_committed_was_never_to_be_claimed(
     task.begin_step(GPT)
     task.note("log", "under way")
     after.restore()
-    LookBack("w0")(driver.redis, logs.claims)
+    LostWrites("w0")(driver.redis, logs.claims)
     assert driver.runs.get(run).ledger["in_doubt"] == 2
 
 
@@ -173,11 +173,11 @@ def test_what_the_store_forgot_under_a_claim_that_commits_is_in_doubt(
     task.begin_step(GPT)
     task.record_step("three", "3", replayed=0, entry=GPT)
     if looks == "before":
-        LookBack("w0")(driver.redis, logs.claims)
+        LostWrites("w0")(driver.redis, logs.claims)
     commit(driver, task)
     counted = driver.runs.get(run).ledger
     if looks == "since":
-        LookBack("w0")(driver.redis, logs.claims)
+        LostWrites("w0")(driver.redis, logs.claims)
     # Then those two are in doubt, once, and none is paid that is not in the account
     assert driver.runs.get(run).ledger == counted
     assert (counted["paid"], counted["in_doubt"]) == (2, 2)
@@ -235,7 +235,7 @@ def test_what_another_claim_did_again_before_anybody_looked_is_in_doubt(
     other.record_step("one", "1", replayed=len(claim.recorded), entry=GPT)
     then(driver, other)
     for _ in range(2):
-        LookBack("w0")(driver.redis, logs.claims)
+        LostWrites("w0")(driver.redis, logs.claims)
     # Then it is in doubt, once; and so may be the one before it
     assert 1 <= driver.runs.get(run).ledger["in_doubt"] <= 1 + len(claim.recorded)
     assert len(driver.events(run, "store_rewound")) == 1
@@ -260,7 +260,7 @@ def test_what_one_worker_finds_that_another_one_did_again_is_in_doubt(
     last = [claim for claim in driver.workers.beat("w0", 5000).claims if "|a" in claim.ref]
     logs.log(0).claimed(last[0].ref, last[0].token)
     for _ in range(2):
-        LookBack("w0")(driver.redis, logs.claims)
+        LostWrites("w0")(driver.redis, logs.claims)
     # Then it is in doubt, once
     assert driver.runs.get(run).ledger["in_doubt"] == 1
 
@@ -274,9 +274,9 @@ def test_a_task_that_many_have_had_is_in_no_doubt(driver: Driver, logs: Logs) ->
         task = task_of(driver, logs, claim)
         task.record_step(f"s{i}", "1", replayed=i, entry=GPT)
         task.release(replayed=0)
-    LookBack("w0")(driver.redis, logs.claims)
+    LostWrites("w0")(driver.redis, logs.claims)
     commit(driver, task_of(driver, logs, driver.take("a")["a"]))
-    LookBack("w0")(driver.redis, logs.claims)
+    LostWrites("w0")(driver.redis, logs.claims)
     assert driver.events(run, "store_rewound") == []
     assert driver.runs.get(run).ledger["in_doubt"] == 0
 
@@ -297,7 +297,7 @@ def test_what_is_there_is_in_no_doubt(driver: Driver, logs: Logs, caplog: pytest
             task.note("log", "under way")
             driver.workers.reap("w0", process="p0", reason="it died", max_attempts=5)
     in_doubt = driver.runs.get(run).ledger["in_doubt"]
-    LookBack("w0")(driver.redis, logs.claims)
+    LostWrites("w0")(driver.redis, logs.claims)
     assert driver.events(run, "store_rewound") == []
     assert driver.runs.get(run).ledger["in_doubt"] == in_doubt
     assert not caplog.records

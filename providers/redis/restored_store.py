@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 AT_ONCE = 200  #: claims that are looked at in one round trip
 
 
-class LookBack:
+class LostWrites:
     """Compares what a worker was told with what the store has. What is missing counts once in each of its histories."""
 
     def __init__(self, worker: str) -> None:
@@ -61,8 +61,8 @@ class LookBack:
         known: set[str],
         still: list[Acknowledged],
     ) -> Iterator[tuple[Acknowledged, list[int | str]]]:
-        script, home = scripts.load("look_back"), keys.home_of(client)
-        scripts.preload_scripts(client, "look_back")
+        script, home = scripts.load("find_lost_writes"), keys.home_of(client)
+        scripts.preload_scripts(client, "find_lost_writes")
         for start in range(0, len(claims), AT_ONCE):
             some = claims[start : start + AT_ONCE]
             pipe = client.pipeline(transaction=False)

@@ -1,7 +1,7 @@
 -- A run of an older protocol that we write to is of ours from here on. What is queued is sent again, to the queue that
 -- workers of our protocol serve: to those of older versions, which have the old messages, it is another attempt's, and not theirs.
 -- but: the task that is being claimed, on its branch.
-local function take_along(home, run, at, branch_but, but)
+local function migrate_run(home, run, at, branch_but, but)
   local r = redis.call("HMGET", run, "protocol", "queue", "envelope", "direct")
   if tonumber(r[1] or "1") >= PROTOCOL then return end
   local queue = "runner:p" .. PROTOCOL .. ":" .. string.gsub(r[2], "^runner:p%d+:", "")

@@ -1,4 +1,4 @@
-"""Each part of what `look_back.lua` decides by, on a store that is made to stand so."""
+"""Each part of what `find_lost_writes.lua` decides by, on a store that is made to stand so."""
 
 import json
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import pytest
 
 from runner.journal.acknowledged_writes import Acknowledged
 from runner.providers.redis import keys, scripts
-from runner.providers.redis.rewound import LookBack
+from runner.providers.redis.restored_store import LostWrites
 
 from .driver import Driver, plan_of
 from .others import refused, somebody_elses
@@ -64,8 +64,8 @@ class Stand:
             recorded["one"] = '[["step","","",1,0]]'
         claim = Acknowledged(f"{RUN}|main|a", OURS, recorded, steps, begun, ended)
         after = [replace(claim, token=later, steps=dict.fromkeys(again, "[]"))] if later else []
-        slots = LookBack("w0").slots(claim, after, rewound=rewound, still=still)
-        return scripts.load("look_back")(self.redis, **slots)
+        slots = LostWrites("w0").slots(claim, after, rewound=rewound, still=still)
+        return scripts.load("find_lost_writes")(self.redis, **slots)
 
     @property
     def begun(self) -> Any:
