@@ -12,7 +12,7 @@ from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage, cou
 from runner.journal.shared_memory import HALF
 from runner.providers.redis import scripts
 from runner.providers.redis.grouped_steps import GroupedSteps, StepGroup
-from runner.providers.redis.outages import quiet_watch
+from runner.providers.redis.outages import idle_timer
 from runner.providers.redis.pipelined import PipelinedConnection
 from runner.providers.redis.scripts import PackedScript, flat
 from runner.providers.redis.step_intents import AWAY, NEITHER
@@ -171,8 +171,8 @@ class ClaimedSteps(GroupedSteps):
             self._log.recorded((step,), _PAID, watched.begun)
         self._reserved = True  # as `_reserve`, which would be two more calls
         self._out.unnoted(0)
-        if not quiet_watch.awake or quiet_watch.look != self._withdraw:
-            quiet_watch(self._withdraw, AWAY)
+        if not idle_timer.awake or idle_timer.look != self._withdraw:
+            idle_timer(self._withdraw, AWAY)
         return True
 
     def post_step(
