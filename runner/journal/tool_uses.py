@@ -122,7 +122,9 @@ def record_uses(owner: Any, name: str, about: About, *, passing: tuple[type[Base
     rest. Done once in a process, however often it is called; nothing is done where there is no such name.
     """
     found = inspect.getattr_static(owner, name, None)
-    if found is not None:
+    if isinstance(found, classmethod):
+        setattr(owner, name, classmethod(recorded(found.__func__, about, passing=passing)))
+    elif found is not None:
         setattr(owner, name, recorded(found, about, passing=passing))
 
 
