@@ -350,6 +350,8 @@ class JournalProgress:
         own: how many of the author's own steps were recorded, beside those given by `give`.
     """
 
+    __slots__ = ("_given", "_inside_of", "_passed", "_recorded", "own", "replayed")
+
     def __init__(self, recorded: Mapping[str, str]) -> None:
         self._recorded = recorded
         self.replayed, self._given = Counters(), Counters()
