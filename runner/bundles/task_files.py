@@ -95,10 +95,13 @@ class Workdir:
             self._look()
             found: dict[str, Content] = {}
             total = 0
-            for path in [path for path, number in self._changed.items() if number > since and self._is_kept(path)]:
-                data = self._read(path, MOST - total)
+            changed = [path for path, number in self._changed.items() if number > since and self._is_kept(path)]
+            databases = _open_databases().read(self._folder, changed) if changed else {}
+            for path in filter(self._is_kept, dict.fromkeys((*changed, *databases))):
+                data = databases[path] if path in databases else self._read(path, MOST - total)
                 if data is not None:
                     total += len(data)
+                    self._check_size(path, total)
                 found[path] = False if data is None else stored(data, self._seen.get(path, (0, 0, 0, 0))[3] != 0)
             return found
 
@@ -163,10 +166,12 @@ class Workdir:
     def _read(self, path: str, left: int) -> bytes | None:
         try:
             with (self._folder / path).open("rb") as file:
-                data = file.read(left + 1)
+                return file.read(left + 1)
         except FileNotFoundError:
             return None
-        if len(data) > left:
+
+    def _check_size(self, path: str, total: int) -> None:
+        if total > MOST:
             sizes = [(found[1], name) for name, found in self._seen.items() if name in self._changed]
             size, name = max(sizes, default=(0, path))
             raise TaskError(
@@ -174,7 +179,6 @@ class Workdir:
                 f"(the biggest: {name!r}, {size / 1e6:.0f} MB), but at most {MOST / 1e6:.0f} MB are kept with a task: "
                 "write what others need to storage that all workers reach, and the rest to a folder of tempfile"
             )
-        return data
 
 
 class TaskFiles:
@@ -237,13 +241,24 @@ def record_fields(raw: str, files: Files) -> dict[str, Any]:
 
 
 def _lay(folder: Path, files: Files) -> None:
-    for path, content in files.items():
-        data = bytes_of(content, "")
+    found = {path: bytes_of(content, "") for path, content in files.items()}
+    restored = _open_databases().restore(folder, found)
+    for path in restored:
+        with contextlib.suppress(FileNotFoundError):  # one that the database does not need any more
+            _make_old(folder / path)
+    for path in found.keys() - restored:
+        data = found[path]
         with contextlib.suppress(LeadsOutside):  # an output_file, which is reported to the submitter
             if data is not None:
-                _make_old(write_below(folder, path, data, executable=is_executable(content)))
+                _make_old(write_below(folder, path, data, executable=is_executable(files[path])))
             else:
                 remove_below(folder, path)
+
+
+def _open_databases() -> Any:
+    from runner.bundles import open_databases  # few commands have use for it
+
+    return open_databases
 
 
 def _copy(original: Path, folder: Path) -> None:
