@@ -2,14 +2,14 @@
 
 A change is recorded with the tool use that made it. Concurrent uses cannot be told apart: the changes of all
 of them are recorded with the last one; until then, those of them that saw a change are done again
-when the task restarts.
+when the task restarts. What other code of the author's changes beside them is not recorded: that code runs again, too.
 """
 
 import contextlib
 import threading
 import uuid
 import weakref
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
@@ -52,6 +52,11 @@ class TaskContexts:
                 found = _of_journals[journal] = cls(journal, name_of, find)
             return found
 
+    @staticmethod
+    def known(journal: Journal) -> "TaskContexts | None":
+        """Return the objects of the task with this journal, if any tool was used in it."""
+        return _of_journals.get(journal)
+
     def lend(self, objects: Sequence[Any]) -> "LentContext":
         """Begin a tool use that may change these objects."""
         return LentContext(self, [self._begin(one) for one in objects])
@@ -62,22 +67,21 @@ class TaskContexts:
             return False
         puts = []
         for one, record in zip(objects, records, strict=True):
-            together = record["together"] if isinstance(record, Mapping) else ""
+            together = record["together"] if isinstance(record, Mapping) and "together" in record else ""
             changes = self._journal.get_marker(_marker(together)) if together else record
             if together and changes is None:
                 return False
             if changes and together not in self._put:
-                puts.append((one, changes, together))
+                parts = changes["parts"] if isinstance(changes, Mapping) else [changes]
+                puts.append((one.thing if isinstance(one, Without) else one, parts, together))
         try:
-            ready: list[Callable[[], None]] = [
-                put
-                for one, changes, _ in puts
-                for put in context_state.puts(changes, one.thing if isinstance(one, Without) else one, self._find)
-            ]
+            ready = [put for one, parts, _ in puts for put in context_state.puts(parts[0], one, self._find)]
+            _call_all(ready)
+            for one, parts, _ in puts:
+                for part in parts[1:]:  # what they change, earlier ones may have made
+                    _call_all(context_state.puts(part, one, self._find))
         except (LookupError, AttributeError, TypeError, ValueError, BadInput):  # the code has changed
             return False
-        for put in ready:
-            put()
         self._put |= {together for _, _, together in puts if together}
         return True
 
@@ -94,6 +98,29 @@ class TaskContexts:
         for name in dict.fromkeys(name for raised, name in self._raised if id(raised) in chain):
             self._journal.set_marker(f"ended {name}", value=True)
 
+    @contextlib.contextmanager
+    def beside(self) -> Iterator[None]:
+        """While code of the author's is at work that runs again when the task restarts: the uses around it keep what it
+        changes, those beside it do not."""
+        with _lock:
+            around = set(_uses_around(_within.get()))
+            kept = {id(one.together) for one in self._lent if one.use in around and one.together is not None}
+            open_ = [one for one in self._lent if one.use not in around and id(one.together) not in kept]
+            seen = {id(one.thing): _seen(one.thing, self._name_of, one.without) for one in open_}
+            paused = dict[int, tuple[_Changing, _Lent]]()
+            for one in open_:
+                for changing in (one, *([one.together] if one.together is not None else [])):
+                    paused[id(changing)] = changing, one
+            for changing, one in paused.values():
+                changing.pause(seen[id(one.thing)])
+        try:
+            yield
+        finally:
+            with _lock:
+                seen = {id(one.thing): _seen(one.thing, self._name_of, one.without) for one in open_}
+                for changing, one in paused.values():
+                    changing.go_on(seen[id(one.thing)])
+
     def _begin(self, thing: Any) -> "_Lent":
         around = _within.get()
         thing, without = thing if isinstance(thing, Without) else (thing, ())
@@ -103,7 +130,7 @@ class TaskContexts:
             beside = [one for one in self._lent if one.thing is thing and not lent.is_inside(one)]
             if beside:
                 together = next((one.together for one in beside if one.together is not None), None)
-                together = together or _Together(beside[0].before)
+                together = together or _Together(beside[0])
                 for one in (*beside, lent):
                     together.add(one)
             self._lent.append(lent)
@@ -118,7 +145,7 @@ class TaskContexts:
             if together is not None:
                 together.end(now)
         try:
-            changes = _changes(lent.before, now)
+            changes = lent.changes(now)
         except NotSerializable as error:
             if together is None:
                 return error
@@ -131,7 +158,7 @@ class TaskContexts:
             if together is None or not together.are_recorded():
                 return
         try:
-            changes = _changes(together.before, together.after)
+            changes = together.changes(together.after)
         except NotSerializable:
             return
         self._journal.set_marker(_marker(together.name), changes)
@@ -177,7 +204,52 @@ class LentContext:
         return found
 
 
-class _Lent:
+class _Changing:
+    """What changes in an object, except for what is changed by others during a pause."""
+
+    def __init__(self, before: Snapshot | None) -> None:
+        self.before = before
+        self.parts: list[list[Any]] = []
+        self.unknown: NotSerializable | None = None
+        self._made_by_others: set[int] = set()
+
+    def pause(self, now: Snapshot | None) -> None:
+        """Note what changed until now."""
+        try:
+            part = _changes(self.before, now)
+            self._require_own(now)
+        except NotSerializable as error:
+            self.unknown = error
+        else:
+            self.parts += [part] if part else []
+        self.before = now
+
+    def go_on(self, now: Snapshot | None) -> None:
+        """Pass over what changed during the pause."""
+        if now is not None and self.before is not None:
+            self._made_by_others |= now.things.keys() - self.before.things.keys()
+        self.before = now
+
+    def changes(self, now: Snapshot | None) -> Any:
+        """Return the changes, as `TaskContexts.restore` takes them. Raises `NotSerializable`."""
+        if self.unknown is not None:
+            raise self.unknown
+        last = _changes(self.before, now)
+        self._require_own(now)
+        parts = [*self.parts, last] if last else self.parts
+        return {"parts": parts} if len(parts) > 1 else [one for part in parts for one in part]
+
+    def _require_own(self, now: Snapshot | None) -> None:
+        """Raise `NotSerializable` if something is changed that others made: it is not there when this is restored."""
+        if self.before is None or now is None:
+            return
+        for key in self._made_by_others:
+            was, became = self.before.things.get(key), now.things.get(key)
+            if was is not None and became is not None and was.inside != became.inside:
+                raise NotSerializable("a change in what other code made")
+
+
+class _Lent(_Changing):
     """One object that one tool use may change."""
 
     use: LentContext | None = None
@@ -185,25 +257,23 @@ class _Lent:
     def __init__(
         self, thing: Any, without: Collection[str], before: Snapshot | None, around: LentContext | None
     ) -> None:
-        self.thing, self.without, self.before, self.around = thing, without, before, around
+        super().__init__(before)
+        self.thing, self.without, self.around = thing, without, around
         self.together: _Together | None = None
 
     def is_inside(self, other: "_Lent") -> bool:
         """Whether this use is inside the other one."""
-        around = self.around
-        while around is not None:
-            if around is other.use:
-                return True
-            around = around.around
-        return False
+        return any(one is other.use for one in _uses_around(self.around))
 
 
-class _Together:
+class _Together(_Changing):
     """Concurrent uses that changed the same object."""
 
-    def __init__(self, before: Snapshot | None) -> None:
+    def __init__(self, first: _Lent) -> None:
+        super().__init__(first.before)
+        self.parts, self.unknown, self._made_by_others = [*first.parts], first.unknown, {*first._made_by_others}
         self.name = uuid.uuid4().hex
-        self.before, self.after = before, before
+        self.after = first.before
         self._members: set[_Lent] = set()
         self._open = self._unrecorded = 0
         self.is_lost = False
@@ -225,6 +295,17 @@ class _Together:
         """Note that one of the uses is recorded. Returns whether all are."""
         self._unrecorded -= 1
         return not self._unrecorded and not self._open and not self.is_lost
+
+
+def _call_all(functions: Iterable[Callable[[], None]]) -> None:
+    for one in functions:
+        one()
+
+
+def _uses_around(use: LentContext | None) -> Iterator[LentContext]:
+    while use is not None:
+        yield use
+        use = use.around
 
 
 def _marker(name: str) -> str:

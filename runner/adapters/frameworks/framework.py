@@ -12,6 +12,7 @@ from runner.adapters.frameworks.sub_agents import parts_of
 from runner.bundles.reading import KickedOff, being_read
 from runner.core.inputs import kind_of
 from runner.journal import context_state
+from runner.journal.code_beside import runs_again
 
 PROMPT = "prompt"  #: the input that an agent is asked
 
@@ -106,6 +107,22 @@ def record_own_uses(base: Any, method: str, record: Callable[[type], None], *, w
     made: Any = classmethod(__init_subclass__)
     made.records_uses = True
     base.__init_subclass__ = made
+
+
+def run_again_beside(base: Any, prefix: str) -> None:
+    """From here on, methods whose names begin so, of each class that an author derives from the framework's ``base``,
+    are code that runs again when a task restarts: what they change is not recorded with the tool uses beside them."""
+    if hasattr(base, "runs_again"):
+        return
+
+    def __init_subclass__(cls: type, /, **options: Any) -> None:
+        super(base, cls).__init_subclass__(**options)
+        for name, method in vars(cls).copy().items():
+            if name.startswith(prefix) and inspect.isfunction(method):
+                setattr(cls, name, runs_again(method))
+
+    base.runs_again = True
+    base.__init_subclass__ = classmethod(__init_subclass__)
 
 
 def is_of(package: str, function: Any) -> bool:

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from runner.adapters.frameworks.approvals import decide
-from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers
+from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers, run_again_beside
 from runner.journal.tool_uses import About, Use, record_uses, recorded
 
 
@@ -47,6 +47,9 @@ class OpenAIAgents(AgentFramework):
         record_uses(actions.ComputerAction, "_execute_action_and_capture", _about_computer)
         for kind, record in _OWN_KINDS.items():
             _before(getattr(actions, kind), record)
+        lifecycle = import_module("agents.lifecycle")
+        for hooks in (lifecycle.RunHooksBase, lifecycle.AgentHooksBase):
+            run_again_beside(hooks, "on_")
 
 
 def _about(*, function_tool: Any, arguments: str, context: Any, **_: object) -> Use:

@@ -1,0 +1,54 @@
+"""Code of the author's that a framework calls beside the uses of its tools, such as hooks, and that runs again."""
+
+import contextlib
+import functools
+import inspect
+import types
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any
+
+from runner.journal.current_journal import current_journal
+from runner.journal.tool_context import TaskContexts
+
+
+def runs_again(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """``fn``, which runs again when its task restarts: what it changes is not recorded with the tool uses beside it.
+
+    It may be async.
+    """
+    if hasattr(fn, "runs_again"):
+        return fn
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with _beside():
+            return fn(*args, **kwargs)
+
+    async def acall(*args: Any, **kwargs: Any) -> Any:
+        return await _stepwise(fn(*args, **kwargs))
+
+    wrapped = functools.wraps(fn)(acall if inspect.iscoroutinefunction(fn) else call)
+    wrapped.runs_again = True  # type: ignore[attr-defined]  # a mark on a function
+    return wrapped
+
+
+def _beside() -> contextlib.AbstractContextManager[None]:
+    found = current_journal()
+    contexts = TaskContexts.known(found[0]) if found is not None else None
+    return contexts.beside() if contexts is not None else contextlib.nullcontext()
+
+
+@types.coroutine
+def _stepwise(coroutine: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    """Run a coroutine. While it waits, what changes is not its work."""
+    step: Callable[[Any], Any] = coroutine.send
+    given: Any = None
+    while True:
+        try:
+            with _beside():
+                waits_for = step(given)
+        except StopIteration as ended:
+            return ended.value
+        try:
+            step, given = coroutine.send, (yield waits_for)
+        except BaseException as error:
+            step, given = coroutine.throw, error
