@@ -85,16 +85,16 @@ def sendable(value: Any) -> Any:
 
 def as_taken(function: Callable[..., Any], body: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call; those that this version of a client does not name are sent unchanged."""
-    named = _named(getattr(function, "__func__", function))
-    if named is None:
+    names = named(getattr(function, "__func__", function))
+    if names is None:
         return body
-    known = {name: value for name, value in body.items() if name in named}
-    others = {name: value for name, value in body.items() if name not in named}
+    known = {name: value for name, value in body.items() if name in names}
+    others = {name: value for name, value in body.items() if name not in names}
     return {**known, "extra_body": {**known.get("extra_body", {}), **others}} if others else known
 
 
 @functools.lru_cache(maxsize=64)  # looking costs as much as sending
-def _named(function: Callable[..., Any]) -> frozenset[str] | None:
+def named(function: Callable[..., Any]) -> frozenset[str] | None:
     """Return the names of a function's arguments; None if it takes any."""
     named = signature_of(function).parameters
     return None if any(one.kind is one.VAR_KEYWORD for one in named.values()) else frozenset(named) - {"self"}

@@ -88,7 +88,7 @@ def resolve(
         if not base_url:
             return Target("litellm", f"{kind}/{model}", None, api_key)
         service = _Service(base_url, (), f"{kind.upper()}_API_KEY")
-    named = next((environment[name] for name in service.url_variables if environment.get(name)), None)
+    named = next(filter(None, map(environment.get, service.url_variables)), None)
     base = base_url or named or service.base_url
     key = api_key or environment.get(service.key_variable)
     if not key and service.needs_key and base == service.base_url:

@@ -19,7 +19,7 @@ from runner.llm.clients.model_names import Target
 
 C = TypeVar("C")
 
-AT_ONCE = 64  #: calls of one client
+AT_ONCE = 16  #: calls of one client: its search costs as much for each as a sixteenth of another client
 
 
 def arguments(target: Target, timeout: float | None, max_retries: int) -> dict[str, Any]:
@@ -53,7 +53,7 @@ class SharedClients:
 
     def __init__(self, make: Callable[..., Any], http: Any) -> None:
         self._make, self._http = make, http
-        self._kept: list[list[Any]] = []  # clients, and how many calls each has in flight
+        self._with_room: list[list[Any]] = []  # clients, and how many calls each has in flight; others are in use
 
     @contextlib.asynccontextmanager
     async def one(self) -> AsyncIterator[Any]:
@@ -64,9 +64,13 @@ class SharedClients:
             return
         kept = self._free()
         kept[1] += 1
+        if kept[1] == AT_ONCE:
+            self._with_room.remove(kept)
         try:
             yield kept[0]
         finally:
+            if kept[1] == AT_ONCE:
+                self._with_room.append(kept)
             kept[1] -= 1
 
     def warm(self) -> Any:
@@ -77,10 +81,10 @@ class SharedClients:
 
     def _free(self) -> list[Any]:
         """Return a client with room for a call, and the number of calls in flight there."""
-        kept = next((one for one in self._kept if one[1] < AT_ONCE), None)
+        kept = next(iter(self._with_room), None)
         if kept is None:
             kept = [self._make(http_client=self._http(verify=_tls(self._http))), 0]
-            self._kept.append(kept)
+            self._with_room.append(kept)
         return kept
 
 

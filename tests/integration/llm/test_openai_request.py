@@ -31,6 +31,7 @@ ANSWER = {
     "more",
     [
         {},
+        {"user": "u", "temperature": 0.1, "top_k": 5, "n": 1, "stop": "x", "store": True, "audio": "a", "model": "n"},
         {"tools": [{"type": "function", "function": FUNCTION}], "temperature": 0.1, "top_k": 5, "extra_body": {"z": 1}},
         {"messages": [], "extra_headers": {"X-A": "1"}, "response_format": {"type": "json_object"}},
     ],
