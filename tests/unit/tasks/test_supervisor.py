@@ -66,6 +66,42 @@ def test_a_worker_of_this_machine_of_which_no_process_lives_is_reaped_at_the_fir
     assert sorted(dead) == ["dead", "orphaned"]
 
 
+MAIN_PROCESS = """
+import os, signal, sys, tempfile
+from runner.journal import shared_memory
+
+tempfile.tempdir = sys.argv[1]
+print(shared_memory.share_sent("host-1-abcdef", "s"), flush=True)
+os.closerange(3, 100)  # as a library may that makes a daemon of its process
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seen", ["here", "in a container of another", "by one that removes old files"])
+def test_a_worker_that_lives_is_not_taken_for_dead_at_the_first_look(seen: str, tmp_path: Path) -> None:
+    one = Supervisor(lambda: None, "s", WorkerSettings())
+    dead: list[str] = []
+    one._server = "here"
+    one._workers = SimpleNamespace(connected=lambda _: set(), reap=lambda worker, **_: dead.append(worker) or [])
+    with subprocess.Popen([sys.executable, "-c", MAIN_PROCESS, tmp_path], stdout=subprocess.PIPE, text=True) as frozen:
+        assert frozen.stdout is not None
+        try:
+            marks = Path(frozen.stdout.readline().strip())
+            os.waitid(os.P_PID, frozen.pid, os.WSTOPPED | os.WNOWAIT)
+            if seen == "by one that removes old files":
+                marks.unlink()
+            elif seen != "here":  # where its pid is nobody's
+                marks = marks.rename(marks.with_name(marks.name.replace(str(frozen.pid), str(1 << 30))))
+            pid = frozen.pid if seen == "here" else 1 << 30
+            about = {"server": "here", "client_id": 7, "pid": pid, "host": socket.gethostname(), "out": str(marks)}
+            one._known = [WorkerInfo("frozen", 1000, json.dumps(about))]
+            one._reap_disconnected()
+        finally:
+            frozen.kill()
+    assert dead == []
+
+
 def test_what_workers_said_is_read_again_of_those_alone_whose_connection_is_not_open_here() -> None:
     asked: list[list[str]] = []
 
