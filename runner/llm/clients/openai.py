@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import platform
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -32,6 +33,7 @@ class Client:
 
     def warm(self) -> None:
         """Create the vendor's client, and import the modules that its first call needs."""
+        platform.platform()  # each request says it, and to find it out Python starts a process, as long as three calls
         client = self._shared.warm() if waiting.shared else self._own.get()
         client.chat.completions  # noqa: B018 - reading it imports it
         if waiting.shared:

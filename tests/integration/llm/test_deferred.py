@@ -136,3 +136,16 @@ except ZeroDivisionError:
     print(json.dumps([failing.value, len(tried)]))
 """
     assert told(code) == [1.0, 2]
+
+
+def test_a_first_call_starts_no_process_to_find_out_what_machine_this_is() -> None:
+    code = """
+import contextlib, openai
+started = []
+sys.addaudithook(lambda event, _: event in ("subprocess.Popen", "os.fork", "os.posix_spawn") and started.append(event))
+with contextlib.suppress(openai.APIConnectionError):
+    client = openai.OpenAI(api_key="none", base_url="http://127.0.0.1:9", max_retries=0)
+    client.chat.completions.create(model="m", messages=[])
+print(json.dumps(started))
+"""
+    assert told(FIRST + code) == []
