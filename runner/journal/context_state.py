@@ -53,8 +53,10 @@ class Snapshot:
         self.things: dict[int, _Thing] = {}
         self._see(root, [])
 
-    def changes(self, now: "Snapshot") -> list[Change]:
-        """Return the changes since the snapshot. Raises `NotSerializable` if they cannot be restored from JSON."""
+    def changes(self, now: "Snapshot", *, by_difference: bool = False) -> list[Change]:
+        """Return the changes since the snapshot: of counts, with ``by_difference``, how much was added, as others count
+        there, too. Raises `NotSerializable` if they cannot be restored from JSON.
+        """
         found = []
         new: set[int] = set()
         for key, thing in self.things.items():
@@ -63,7 +65,9 @@ class Snapshot:
                 continue
             if thing.kind not in _CHANGES or None in thing.path:
                 raise NotSerializable(f"a change in {of_class(thing.live)}")
-            found.append([thing.path, thing.kind, *_CHANGES[thing.kind](thing, after, _Encoder(self, now, new))])
+            found.append(
+                [thing.path, thing.kind, *_CHANGES[thing.kind](thing, after, _Encoder(self, now, new, by_difference))]
+            )
         return found
 
     def _see(self, value: Any, path: list[Any]) -> Any:
@@ -113,14 +117,19 @@ def puts(changes: Sequence[Change], root: Any, find: encoding.Find) -> list[Call
 class _Encoder:
     """Encodes current values so that they can be restored."""
 
-    def __init__(self, before: Snapshot, now: Snapshot, new: set[int]) -> None:
-        self._before, self._now, self._new = before, now, new
+    def __init__(self, before: Snapshot, now: Snapshot, new: set[int], by_difference: bool) -> None:
+        self._before, self._now, self._new, self._by_difference = before, now, new, by_difference
 
     def key(self, key: Any) -> Any:
         return encoding.encode(key, self._before._name_of)
 
-    def value(self, seen: Any, live: Any) -> list[Any]:
-        """Return ``["@", path]`` for an object that existed before, else ``["=", data, types]``."""
+    def value(self, seen: Any, live: Any, was: Any = None) -> list[Any]:
+        """Return ``["@", path]`` for an object that existed before, else ``["=", data, types]``.
+
+        Of a count that ``was`` another number, by difference: ``["+", n]``.
+        """
+        if self._by_difference and was is not None and was[:2] == seen[:2] == ("=", int):
+            return ["+", seen[2] - was[2]]
         if seen[0] == "ref":
             what = seen[1]
             if what in self._before.things:
@@ -147,7 +156,11 @@ def _changed_keys(before: _Thing, after: _Thing, encoder: _Encoder) -> list[Any]
     kept = [key for key in now if key in was]
     if before.kind == _DICT and kept != [key for key in was if key in now]:
         raise NotSerializable("a dict in another order")
-    given = [[encoder.key(key), encoder.value(one, live[key])] for key, one in now.items() if was.get(key) != one]
+    given = [
+        [encoder.key(key), encoder.value(one, live[key], was.get(key))]
+        for key, one in now.items()
+        if was.get(key) != one
+    ]
     return [given, [encoder.key(key) for key in was if key not in now]]
 
 
@@ -172,7 +185,9 @@ _CHANGES: Mapping[str, Callable[[_Thing, _Thing, _Encoder], list[Any]]] = {
 
 
 def _put(live: Any, kind: str, more: list[Any], root: Any, find: encoding.Find) -> Callable[[], None]:
-    def value(stored: list[Any]) -> Any:
+    def value(stored: list[Any], key: Any = None) -> Any:
+        if stored[0] == "+":
+            return (live[key] if kind == _DICT else getattr(live, key)) + stored[1]
         return _at(root, stored[1], find) if stored[0] == "@" else _read(stored[1:], find)
 
     if kind == _ITEMS:
@@ -181,7 +196,8 @@ def _put(live: Any, kind: str, more: list[Any], root: Any, find: encoding.Find) 
     if kind == _LIST:
         keep, tail = more[0], [value(one) for one in more[1]]
         return functools.partial(live.__setitem__, slice(keep, None), tail)
-    given = [(_read(key, find), value(one)) for key, one in more[0]]
+    keys = [_read(key, find) for key, _ in more[0]]
+    given = [(key, value(one, key)) for key, (_, one) in zip(keys, more[0], strict=True)]
     gone = [_read(key, find) for key in more[1]]
     return functools.partial(_set_keys if kind == _DICT else _set_fields, live, given, gone)
 

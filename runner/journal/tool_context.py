@@ -207,6 +207,9 @@ class LentContext:
 class _Changing:
     """What changes in an object, except for what is changed by others during a pause."""
 
+    is_shared = False
+    """Whether others change it, too: then a count is not what it was, when this is restored."""
+
     def __init__(self, before: Snapshot | None) -> None:
         self.before = before
         self.parts: list[list[Any]] = []
@@ -216,7 +219,7 @@ class _Changing:
     def pause(self, now: Snapshot | None) -> None:
         """Note what changed until now."""
         try:
-            part = _changes(self.before, now)
+            part = _changes(self.before, now, by_difference=True)
             self._require_own(now)
         except NotSerializable as error:
             self.unknown = error
@@ -226,6 +229,7 @@ class _Changing:
 
     def go_on(self, now: Snapshot | None) -> None:
         """Pass over what changed during the pause."""
+        self.is_shared = True
         if now is not None and self.before is not None:
             self._made_by_others |= now.things.keys() - self.before.things.keys()
         self.before = now
@@ -234,7 +238,7 @@ class _Changing:
         """Return the changes, as `TaskContexts.restore` takes them. Raises `NotSerializable`."""
         if self.unknown is not None:
             raise self.unknown
-        last = _changes(self.before, now)
+        last = _changes(self.before, now, by_difference=self.is_shared)
         self._require_own(now)
         parts = [*self.parts, last] if last else self.parts
         return {"parts": parts} if len(parts) > 1 else [one for part in parts for one in part]
@@ -272,6 +276,7 @@ class _Together(_Changing):
     def __init__(self, first: _Lent) -> None:
         super().__init__(first.before)
         self.parts, self.unknown, self._made_by_others = [*first.parts], first.unknown, {*first._made_by_others}
+        self.is_shared = first.is_shared
         self.name = uuid.uuid4().hex
         self.after = first.before
         self._members: set[_Lent] = set()
@@ -319,10 +324,10 @@ def _seen(thing: Any, name_of: encoding.NameOf, without: Collection[str]) -> Sna
         return None
 
 
-def _changes(before: Snapshot | None, now: Snapshot | None) -> list[Any]:
+def _changes(before: Snapshot | None, now: Snapshot | None, *, by_difference: bool) -> list[Any]:
     if before is None or now is None:
         raise NotSerializable("something that is nested too deeply")
-    return before.changes(now)
+    return before.changes(now, by_difference=by_difference)
 
 
 def _chain(error: BaseException) -> Iterable[BaseException]:

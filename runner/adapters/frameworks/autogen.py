@@ -32,8 +32,11 @@ class AutoGen(AgentFramework):
         return as_output(last.content if isinstance(last.content, str | BaseModel) else last.to_text())
 
     def record_uses(self) -> None:
-        """Record tools where a model's arguments reach them. A person is asked what a ``UserProxyAgent`` would read."""
+        """Record tools where a model's arguments reach them, and code where an agent has it executed. A person is asked
+        what a ``UserProxyAgent`` would read."""
         record_uses(import_module("autogen_core.tools").BaseTool, "run_json", _about)
+        executes = self.loaded("autogen_agentchat.agents", "CodeExecutorAgent")
+        record_uses(executes, "execute_code_block", _about_code)
         _ask_people(sys.modules.get("autogen_agentchat.agents._user_proxy_agent"))
 
 
@@ -57,6 +60,10 @@ def _about(tool: Any, args: Mapping[str, Any], *_: object, **__: object) -> Use:
     function = getattr(tool, "_func", None)
     calls = function if is_of("autogen_core", tool.run) else tool.run
     return Use(str(tool.name), dict(args), keepers(tool, function), calls)
+
+
+def _about_code(agent: Any, code_blocks: Any, *_: object, **__: object) -> Use:
+    return Use("code", [[one.language, one.code] for one in code_blocks], keepers(agent._code_executor))
 
 
 FRAMEWORK = AutoGen()

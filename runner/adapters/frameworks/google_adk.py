@@ -72,12 +72,14 @@ class GoogleADK(AgentFramework):
         return [agent.root_agent] if isinstance(agent, self._others()["app"]) else super().parts(agent)
 
     def record_uses(self) -> None:
-        """Record tools where they call their function."""
+        """Record tools where they call their function, and code where it is executed."""
         owner = import_module("google.adk.tools").FunctionTool
         if not hasattr(owner.run_async, "records_uses"):
             record_uses(owner, "run_async", _about)
             setattr(owner, "run_async", _asking_by_its_id(owner.run_async))  # noqa: B010 - a house test finds it by this
         record_own_uses(import_module("google.adk.tools").BaseTool, "run_async", _record_own)
+        for executor in import_module("google.adk.code_executors.base_code_executor").BaseCodeExecutor.__subclasses__():
+            record_uses(executor, "execute_code", _about_code)
         _keep_session_ids(import_module("google.adk.sessions").InMemorySessionService)
 
 
@@ -158,6 +160,11 @@ def _about(tool: Any, *, args: dict[str, Any], tool_context: Any) -> Use | None:
 
 def _about_own(tool: Any, *, args: dict[str, Any], tool_context: Any) -> Use:
     return Use(str(tool.name), args, (*_lent(tool_context), *keepers(tool)))
+
+
+def _about_code(executor: Any, context: Any, code_execution_input: Any) -> Use:  # noqa: ARG001 - as ADK calls it
+    files = [[one.name, one.content] for one in code_execution_input.input_files]
+    return Use("code", [code_execution_input.code, *files], keepers(executor))
 
 
 def _lent(tool_context: Any) -> tuple[Any, ...]:

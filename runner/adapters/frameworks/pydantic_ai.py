@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import sys
 from collections.abc import Mapping
 from importlib import import_module
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from runner.core.errors import BadCrew, BadInput
 from runner.core.field_errors import format_field_errors
 from runner.core.inputs import kind_of, typed
 from runner.core.plain_text import with_article
+from runner.journal.code_beside import runs_again
 from runner.journal.tool_uses import Use, record_uses, recorded
 
 _TAKE_CONTEXT = (
@@ -24,6 +26,7 @@ _TAKE_CONTEXT = (
     *("_event_stream_handler", "_user_toolsets"),
 )
 """Where an agent keeps what may be given its context, besides tools and instructions."""
+_COUNTS = "pydantic_ai._usage_attribution"  #: the module that counts requests and uses of tools, from 2.62 on
 DEPS = "deps"  #: the input that the agent's dependencies are made of
 
 
@@ -86,6 +89,9 @@ class PydanticAI(AgentFramework):
         made_of_others = (toolsets.WrapperToolset, toolsets.CombinedToolset)
         record_own_uses(toolsets.AbstractToolset, "call_tool", record, without=made_of_others)
         _record_outputs(import_module("pydantic_ai._output"))
+        counts = sys.modules.get(_COUNTS)
+        for name in ("record_request", "record_tool_call", "record_usage") if counts is not None else ():
+            setattr(counts, name, runs_again(getattr(counts, name)))
 
 
 def _record_outputs(module: Any) -> None:
@@ -178,13 +184,19 @@ def _about(toolset: Any, name: str, tool_args: dict[str, Any], ctx: Any, *_: obj
     tool = getattr(toolset, "tools", {}).get(name)
     calls = getattr(getattr(tool, "function_schema", None), "function", None)
     keeper = toolset if tool is None else getattr(tool, "function", None)
-    return Use(name, tool_args, (ctx.deps, *keepers(keeper)), calls)
+    return Use(name, tool_args, (*_lent(ctx), *keepers(keeper)), calls)
 
 
 def _about_output(schema: Any, args: dict[str, Any], ctx: Any) -> Use | None:
     if ctx.partial_output:  # it is called again with the whole
         return None
-    return Use(schema.name, args, (ctx.deps, *keepers(schema.function)), schema.function)
+    return Use(schema.name, args, (*_lent(ctx), *keepers(schema.function)), schema.function)
+
+
+def _lent(ctx: Any) -> tuple[Any, ...]:
+    """What a tool may change: ``deps``, and the usage, to which it adds that of an agent that it runs. The run itself
+    counts there, too, while tools work."""
+    return (ctx.deps, ctx.usage) if _COUNTS in sys.modules else (ctx.deps,)
 
 
 FRAMEWORK = PydanticAI()

@@ -207,6 +207,26 @@ def test_a_tool_of_an_authors_class_is_a_step_and_one_of_adk_is_not() -> None:
     assert not hasattr(tools.AgentTool.run_async, "records_uses")
 
 
+def test_code_that_an_executor_of_adk_executes_is_a_step() -> None:
+    executors: Any = pytest.importorskip("google.adk.code_executors")
+    from runner.adapters.frameworks.google_adk import FRAMEWORK
+
+    class Own(executors.UnsafeLocalCodeExecutor.__bases__[0]):
+        def execute_code(self, invocation_context: Any, code_execution_input: Any) -> None: ...
+
+    FRAMEWORK.record_uses()
+    recorded = [hasattr(one.execute_code, "records_uses") for one in (Own, executors.UnsafeLocalCodeExecutor)]
+    assert recorded == [True, True]
+
+
+def test_code_that_an_agent_of_autogen_executes_is_a_step() -> None:
+    agents: Any = pytest.importorskip("autogen_agentchat.agents")
+    from runner.adapters.frameworks.autogen import FRAMEWORK
+
+    FRAMEWORK.record_uses()
+    assert hasattr(agents.CodeExecutorAgent.execute_code_block, "records_uses")
+
+
 async def test_sessions_in_memory_have_the_same_ids_in_each_attempt_at_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
     sessions = pytest.importorskip("google.adk.sessions")
     from runner.adapters.frameworks import google_adk
