@@ -96,12 +96,18 @@ class ClaimedSteps(GroupedSteps):
                 self._make_way()
             if self._out.ahead:
                 self._confirm()
-            if entry is STEP and usage is NO_TOKENS and not replayed and self._record_watched(step, value):
+            reached = self._reached + 1 + (replayed.passed if isinstance(replayed, Counters) else replayed)
+            if (
+                entry is STEP
+                and usage is NO_TOKENS
+                and not replayed
+                and self._record_watched(step, value, reached)
+            ):
                 return
             many = 0 if entry is None else self._open[entry]
             try:
                 begun, reserved = self._without(entry, many)
-                self._reached += 1 + (replayed.passed if isinstance(replayed, Counters) else replayed)
+                self._reached = reached
                 done = None
                 if not replayed and usage is NO_TOKENS and (entry is None or entry.kind == "step"):
                     paid, expected = "" if entry is None else "1", reserved_text(reserved)
@@ -133,7 +139,7 @@ class ClaimedSteps(GroupedSteps):
         script = self._record_own.packed(step, value, paid, begun, expected, self._reached)
         return watched.begin(script, begun, self._reached)
 
-    def _record_watched(self, step: str, value: str) -> bool:
+    def _record_watched(self, step: str, value: str, reached: int) -> bool:
         """Record one that began on the note that was reserved for it, and reserve the next, without a script.
 
         As nothing else was written of the task since, as much is under way as was. Returns whether it was recorded.
@@ -150,15 +156,14 @@ class ClaimedSteps(GroupedSteps):
         self._open[STEP] = many - 1
         self._between = (STEP, 1)
         try:
-            done = watched.record(step, value, self._reached + 1)
+            done = watched.record(step, value, reached)
         except BaseException:
             self._leave_in_doubt(STEP, many)
             raise
         if not done:
             self._open[STEP] = many
             return False
-        self._looks = 0
-        self._reached += 1
+        self._looks, self._reached = 0, reached
         self._next.recorded = STEP
         self._names.add(step)
         if self._unnumbered is not None:

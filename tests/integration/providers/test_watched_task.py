@@ -10,7 +10,7 @@ from redis.exceptions import ResponseError
 
 from runner.core.errors import ClaimLost
 from runner.core.jobs import Claim
-from runner.core.ledger import STEP
+from runner.core.ledger import STEP, Counters
 from runner.providers.redis import claimed_steps, keys, watched_task
 from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.pipelined import PipelinedConnection
@@ -249,6 +249,18 @@ def test_progress_ends_what_was_counted_without_any(scene: Scene, redis: Redis) 
     task.begin_step()
     task.record_step("other#3", "1", replayed=0)
     assert redis.hmget(record, "reached", "crashes", "handed") == ["4", "0", None]
+
+
+def test_what_was_passed_and_is_not_counted_is_progress_too(scene: Scene, redis: Redis) -> None:
+    """A marker that is read again is a record like others."""
+    passed = Counters()
+    passed.passed = 3
+    scene.task.begin_step()
+    scene.task.record_step("t#1", "1", replayed=passed)
+    assert scene.driver.line.watcher is not None
+    assert redis.hget(JOURNAL.replace("journal", "task"), "reached") == "6"
+    scene.step()
+    assert redis.hget(JOURNAL.replace("journal", "task"), "reached") == "7"
 
 
 def test_a_look_that_finds_another_claim_ends_what_was_watched_before(scene: Scene, redis: Redis) -> None:
