@@ -1,6 +1,9 @@
 """A connection for one caller at a time, which may leave answers unread for later."""
 
+import contextlib
 import logging
+import socket
+import struct
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -11,7 +14,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import hiredis
-from redis import ConnectionError
+from redis import ConnectionError, TimeoutError
 from redis._parsers.hiredis import NOT_ENOUGH_DATA
 from redis.exceptions import DataError, NoScriptError, ResponseError
 
@@ -26,6 +29,23 @@ log = logging.getLogger(__name__)
 
 _unasked = hiredis.PushNotification.__instancecheck__
 """Whether it is no answer: what a server says by itself, of its maintenance for one, comes between them."""
+
+
+def wait_in_system_call(connection: Any) -> None:
+    """Have the system count the time that a connection waits, which saves a `poll` before each `send` and `recv`.
+
+    Of TLS, or of a socket that is not the standard library's, Python counts it, as before.
+    """
+    sock, seconds = connection._sock, connection.socket_timeout
+    if not seconds or getattr(type(sock), "recv_into", None) is not _plainly_received:
+        return
+    with contextlib.suppress(OSError):  # it is not every system that takes it so
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            sock.setsockopt(socket.SOL_SOCKET, option, struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6)))
+        sock.settimeout(None)
+
+
+_plainly_received = socket.socket.recv_into
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +74,7 @@ class PipelinedConnection:
         self._behind = False
         self._mend: Callable[[], bool] = getattr(client, "mend", bool)
         self._connection: Any = retry_while_unavailable(client.connection_pool.get_connection)
+        wait_in_system_call(self._connection)
         self._unread = deque[Callable[[Any], object] | None]()
         self._is_posted = False
         self._closed = False
@@ -221,6 +242,7 @@ class PipelinedConnection:
     def _open(self) -> None:
         if self._closed:
             self._connection.connect()  # left alone it would return to the same server, whichever is the master now
+            wait_in_system_call(self._connection)
             self._closed = False
 
     def settle(self) -> None:
@@ -250,8 +272,12 @@ class PipelinedConnection:
         """The next answer. What redis-py does around its parser is done by who calls this, and costs as much."""
         try:
             answer = self._connection._parser.read_response()
-        except OSError as error:  # a reset: an end, and a timeout, the parser itself tells as redis-py's errors
+        except OSError as error:  # a reset: an end the parser itself tells as redis-py's errors
             raise ConnectionError(f"reading from the server failed: {error}") from None
+        except ConnectionError as error:
+            if isinstance(error.__context__, BlockingIOError):
+                raise TimeoutError("the server did not answer in time") from None
+            raise
         if isinstance(answer, ResponseError):
             raise getattr(self._connection, "refusal", not_now)(answer) or answer
         return answer
