@@ -11,6 +11,7 @@ from typing import Any
 import hiredis
 import pytest
 from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as RedisTimeout
 
 from runner.providers.redis import keys, outages
 from runner.providers.redis.connection import connect, patient, refusing
@@ -196,6 +197,20 @@ def test_after_a_key_of_another_type_an_outage_is_waited_out_all_the_same(
     monkeypatch.setattr(outages, "MENDED", 0.3)
     between.times(6, b"GET", b"LOADING Valkey is loading", b"WRONGTYPE Operation against a key")
     assert way(between.url) == "value"
+
+
+def test_a_line_waits_for_an_answer_no_longer_than_its_connection_may(server: RedisServer) -> None:
+    """Also once it was opened again. The system counts the time, so nothing asks it before each piece."""
+    with connect(server.url, timeout=0.05) as client:
+        line = PipelinedConnection(client)
+        for _ in range(2):
+            line.execute_command("PING")
+            assert line._connection._sock.gettimeout() is None
+            with pytest.raises(RedisTimeout, match="did not answer in time"):
+                line.ask("BLPOP", "nothing", "0")
+        assert line.ask_all(hiredis.pack_command(("BLPOP", "nothing", "0")), 1) is None
+        assert line.execute_command("PING") == "PONG"
+        line.close()
 
 
 @pytest.mark.parametrize("answer", LASTING)
