@@ -97,12 +97,7 @@ class ClaimedSteps(GroupedSteps):
             if self._out.ahead:
                 self._confirm()
             reached = self._reached + 1 + (replayed.passed if isinstance(replayed, Counters) else replayed)
-            if (
-                entry is STEP
-                and usage is NO_TOKENS
-                and not replayed
-                and self._record_watched(step, value, reached)
-            ):
+            if entry is STEP and usage is NO_TOKENS and not replayed and self._record_watched(step, value, reached):
                 return
             many = 0 if entry is None else self._open[entry]
             try:
@@ -154,9 +149,10 @@ class ClaimedSteps(GroupedSteps):
             return False
         many = self._open[STEP]
         self._open[STEP] = many - 1
-        self._between = (STEP, 1)
+        self._between, log = (STEP, 1), self._log
+        prepare = bool if log is None else partial(log.prepare, step, _PAID, watched.begun)
         try:
-            done = watched.record(step, value, reached)
+            done = watched.record(step, value, reached, prepare)
         except BaseException:
             self._leave_in_doubt(STEP, many)
             raise
@@ -172,8 +168,8 @@ class ClaimedSteps(GroupedSteps):
         self._heard = time.monotonic()
         if self._out.is_unsure:
             self._out.sure()
-        if self._log is not None:
-            self._log.recorded((step,), _PAID, watched.begun)
+        if log is not None:
+            log.add_prepared()
         self._reserved = True  # as `_reserve`, which would be two more calls
         self._out.unnoted(0)
         if not idle_timer.awake or idle_timer.look != self._withdraw:

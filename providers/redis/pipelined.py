@@ -173,8 +173,14 @@ class PipelinedConnection:
             self.missed()
             raise
 
-    def ask_all(self, commands: bytes, many: int) -> list[Any] | None:
-        """Send so many commands together, once. Returns their answers, errors among them; None where they are lost."""
+    def ask_all(
+        self, commands: bytes, many: int, usual: Callable[[], tuple[bytes, bytes]] | None = None
+    ) -> list[Any] | int | None:
+        """Send so many commands together, once. Returns their answers, errors among them; None where they are lost.
+
+        ``usual`` is called while the server is at them. It returns what the answers mostly begin and end with, as they
+        are sent, with one number between: where it is so, that number is returned, and nothing is parsed.
+        """
         try:
             with self.lock:
                 if self._closed or self._unread:
@@ -183,9 +189,15 @@ class PipelinedConnection:
                 sock, parser = self._connection._sock, self._connection._parser
                 reader, buffer, answers = parser._reader, parser._buffer, list[Any]()
                 sock.sendall(commands)
+                if usual is not None:
+                    head, tail = usual()
                 while len(answers) < many:
                     if not (size := sock.recv_into(buffer)):
                         raise ConnectionError("the server closed the connection")
+                    if usual is not None:
+                        usual, number = None, buffer[len(head) : size - len(tail)]
+                        if number.isdigit() and buffer.startswith(head) and buffer.endswith(tail, 0, size):
+                            return int(number)
                     reader.feed(buffer, 0, size)
                     answers += islice(filterfalse(_unasked, iter(reader.gets, NOT_ENOUGH_DATA)), many - len(answers))
                 return answers

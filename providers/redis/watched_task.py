@@ -9,10 +9,15 @@ finds out why.
 Only a connection that one task uses watches anything: a transaction ends what is watched by all who share it.
 """
 
+from collections.abc import Callable
+
 import hiredis
 from redis.exceptions import ResponseError
 
 from runner.providers.redis.pipelined import PipelinedConnection
+
+_RECORDED = b"+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*3\r\n:1\r\n:"
+"""With what the server answers that a step is recorded, before how many steps its run has paid."""
 
 
 class WatchedTask:
@@ -31,13 +36,14 @@ class WatchedTask:
         self._look = _pack("EXEC") + look
         self._remove = _pack("HDEL", run, "paid").encode()
         self._uncount = _pack("HINCRBY", run, "paid", "-1").encode()
+        self._held = f"\r\n:0\r\n+OK\r\n*2\r\n${len(self._token)}\r\n{token}\r\n$"
         self.begun = self._tail = ""
 
     def begin(self, script: bytes, begun: str, reached: int) -> bool:
         """Record a step by this script, and look at the task. Returns whether it was recorded."""
         self._line.watcher = None
         answers = self._line.ask_all(script + self._try, 6)
-        if answers is None or answers[0] != 1:
+        if type(answers) is not list or answers[0] != 1:
             return False
         if answers[2:5] != ["OK", [], "OK"]:
             self._line.refused_to_watch(answers[2:5])
@@ -48,8 +54,11 @@ class WatchedTask:
             self._line.watcher = self
         return True
 
-    def record(self, step: str, value: str, reached: int) -> bool:
-        """Record a step that has no record yet, and look again. Returns whether it was recorded."""
+    def record(self, step: str, value: str, reached: int, meanwhile: Callable[[], object]) -> bool:
+        """Record a step that has no record yet, and look again. Returns whether it was recorded.
+
+        ``meanwhile`` is called while the server is at it.
+        """
         line, at = self._line, str(reached)
         if step.isascii() and value.isascii():  # as long as they are in bytes
             name, text = len(step), len(value)
@@ -59,18 +68,27 @@ class WatchedTask:
         commands = (
             f"{self._head}{name}\r\n{step}\r\n${text}\r\n{value}\r\n{self._tail}{len(at)}\r\n{at}\r\n{self._look}"
         )
-        answers = line.ask_all(commands.encode(), 7)
-        if answers is None or type(answers[4]) is not list:
+
+        def usual() -> tuple[bytes, bytes]:
+            meanwhile()
+            return _RECORDED, f"{self._held}{len(at)}\r\n{at}\r\n".encode()
+
+        answers = line.ask_all(commands.encode(), 7, usual)
+        first: object
+        if type(answers) is int:
+            first, paid, line.watcher = 1, answers, self
+        elif type(answers) is not list or type(answers[4]) is not list:
             return False
-        if answers[5] == "OK" and answers[6] == [self._token, at]:
-            line.watcher = self
-        first, paid, _ = answers[4]
-        for one in answers[4]:
-            if isinstance(one, ResponseError):  # the script fails at that, too, and does no half
-                line.watcher = None
-                if type(paid) is int and type(first) is not int:
-                    line.ask_all(self._remove if paid == 1 else self._uncount, 1)
-                return False
+        else:
+            first, paid, _ = answers[4]
+            if answers[5] == "OK" and answers[6] == [self._token, at]:
+                line.watcher = self
+            for one in answers[4]:
+                if isinstance(one, ResponseError):  # the script fails at that, too, and does no half
+                    line.watcher = None
+                    if type(paid) is int and type(first) is not int:
+                        line.ask_all(self._remove if paid == 1 else self._uncount, 1)
+                    return False
         if paid == 1:  # it has recorded some before: the run was removed by hand, and is not to be back
             line.watcher = None
             line.ask_all(self._remove, 1)

@@ -44,18 +44,17 @@ class Log:
 
     def __init__(self, memory: "mmap.mmap | bytearray", start: int, size: int, clock: Clock = SYSTEM) -> None:
         self._memory, self._start, self._size = memory, start, size
-        self._clock = clock
+        self.now = clock.monotonic
         self.claim = ClaimLog(self, "", 0)
 
     def claimed(self, ref: str, token: int) -> "ClaimLog":
         """A claim was granted."""
         self.claim = ClaimLog(self, ref, token)
-        self.add(self.claim.label, '"claimed"')
+        self.add(f'[{self.now():.3f}, {self.claim.label}, "claimed"]\n'.encode())
         return self.claim
 
-    def add(self, claim: str, said: str) -> None:
-        """Append a line of texts, each as JSON."""
-        line = f"[{self._clock.monotonic():.3f}, {claim}, {said}]\n".encode()
+    def add(self, line: bytes) -> None:
+        """Append a line: a time of `now`, and texts, as a list in JSON."""
         room, long = self._size - _HEAD.size, len(line)
         if long > room // 4:
             return  # a name of many kilobytes
@@ -71,7 +70,7 @@ class Log:
 
     def lines(self) -> Iterator[tuple[str, int, str, list[str]]]:
         """Return the lines, oldest first: the claim's task, its token, the kind of the line and its content."""
-        since = self._clock.monotonic() - WINDOW
+        since = self.now() - WINDOW
         for at, ref, token, kind, *what in _read(self._texts()):
             if at >= since:
                 yield ref, token, kind, what
@@ -96,7 +95,7 @@ class OwnLog(Log):
 
     def claimed(self, ref: str, token: int) -> "ClaimLog":
         """A claim was granted."""
-        since, old = self._clock.monotonic() - WINDOW, 0
+        since, old = self.now() - WINDOW, 0
         for line in self._lines:
             if float(line[1 : line.index(b",")]) >= since:
                 break
@@ -104,9 +103,8 @@ class OwnLog(Log):
         self._drop(old)
         return super().claimed(ref, token)
 
-    def add(self, claim: str, said: str) -> None:
-        """Append a line of texts, each as JSON."""
-        line = f"[{self._clock.monotonic():.3f}, {claim}, {said}]".encode()
+    def add(self, line: bytes) -> None:
+        """Append a line: a time of `now`, and texts, as a list in JSON."""
         if len(line) > self._size // 4:
             return  # a name of many kilobytes
         self._lines.append(line)
@@ -129,10 +127,21 @@ class ClaimLog:
         self.label = f"{encode_basestring_ascii(ref)}, {token}"  # once: a line is written for each step
         self.count = 0  # of the steps that were recorded
         self._log, self._ref, self._token = log, ref, token
+        self._ready = b""
 
     def began(self, begun: str) -> None:
         """Steps are in flight that the store may not know yet."""
-        self._log.add(self.label, f'"began", {encode_basestring_ascii(begun)}')
+        self._log.add(f'[{self._log.now():.3f}, {self.label}, "began", {encode_basestring_ascii(begun)}]\n'.encode())
+
+    def prepare(self, step: str, paid: str, begun: str) -> None:
+        """Have the line ready that `add_prepared` adds if the record of this step is acknowledged."""
+        line = f"[{self._log.now():.3f}, {self.label}, {_recorded_as(begun, paid)}"
+        self._ready = f'{line}, "{self.count + 1}", {encode_basestring_ascii(step)}]\n'.encode()
+
+    def add_prepared(self) -> None:
+        """The record was acknowledged."""
+        self.count += 1
+        self._log.add(self._ready)
 
     def recorded(self, steps: Sequence[str], paid: str, begun: str) -> None:
         """The records of these steps, which count alike, were acknowledged."""
@@ -144,11 +153,12 @@ class ClaimLog:
                 self.recorded(steps[start : start + many], paid, begun)
             return
         self.count += len(steps)
-        self._log.add(self.label, f'{_recorded_as(begun, paid)}, "{self.count}", {names}')
+        line = f"[{self._log.now():.3f}, {self.label}, {_recorded_as(begun, paid)}"
+        self._log.add(f'{line}, "{self.count}", {names}]\n'.encode())
 
     def ended(self, operation: str) -> None:
         """The claim was given up by that operation."""
-        self._log.add(self.label, f'"ended", "{operation}"')
+        self._log.add(f'[{self._log.now():.3f}, {self.label}, "ended", "{operation}"]\n'.encode())
 
     def acknowledged(self) -> Acknowledged:
         """Return what is known of the claim."""

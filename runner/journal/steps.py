@@ -105,11 +105,14 @@ def dump(name: str, value: Any, result_type: Any) -> str:
     if type(value) is types.CoroutineType:
         value.close()
         raise TypeError(f"step {name!r} returned a coroutine: give the async function itself, and await the step")
-    if type(value) is str and result_type is None:
-        try:
-            return to_json(value).decode()
-        except PydanticSerializationError:  # half a surrogate pair
-            return json.dumps(value)
+    if result_type is None:
+        try:  # most values are one of these
+            if type(value) is str:
+                return to_json(value).decode()
+            if type(value) is int:
+                return str(value)
+        except (PydanticSerializationError, ValueError):  # half a surrogate pair, or more digits than Python reads
+            pass
     try:
         if result_type is not None:
             data = result_type.dump_python(value, mode="json", warnings=False)

@@ -155,7 +155,7 @@ BUDGETS = {
     "next run of a batch": Cost(calls=183, sent=1, trips=1, inside=51, received=499, answered=337),
     "agent": Cost(calls=915, sent=6, trips=4, inside=71, received=2294, answered=803),
     "step": Cost(calls=34, sent=1, trips=1, inside=6, received=438, answered=78),
-    "mapped step": Cost(calls=36, sent=0, trips=0, inside=0, received=40, answered=1),
+    "mapped step": Cost(calls=34, sent=0, trips=0, inside=0, received=40, answered=1),
     "call": Cost(calls=103, sent=1, trips=1, inside=10, received=870, answered=5),
     "gathered call": Cost(calls=157, sent=0, trips=0, inside=6, received=566, answered=1),  # 30 are of asyncio
 }

@@ -77,8 +77,8 @@ class LossyLine(PipelinedConnection):
             raise ConnectionError("the answer was lost")
         return answer
 
-    def ask_all(self, commands: bytes, many: int) -> list[Any] | None:
-        answers = super().ask_all(commands, many)
+    def ask_all(self, commands: bytes, many: int, usual: Any = None) -> Any:
+        answers = super().ask_all(commands, many, usual)
         if self.lose:
             self.lose -= 1
             self.close()

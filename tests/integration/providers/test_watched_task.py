@@ -84,7 +84,7 @@ def lost_in_between(scene: Scene) -> None:
     """After the transaction, before the look that goes out with it."""
     line, ask_all = scene.driver.line, scene.driver.line.ask_all
 
-    def apart(commands: bytes, many: int) -> list[Any] | None:
+    def apart(commands: bytes, many: int, *_: object) -> list[Any] | None:
         line.ask_all = ask_all
         transaction, look, rest = commands.partition(b"*2\r\n$5\r\nWATCH")
         answers = ask_all(transaction, many - 2)
@@ -267,7 +267,7 @@ def test_a_look_that_finds_another_claim_ends_what_was_watched_before(scene: Sce
     """It would be the other one's record that the server watches."""
     line, ask_all = scene.driver.line, scene.driver.line.ask_all
 
-    def apart(commands: bytes, many: int) -> list[Any] | None:
+    def apart(commands: bytes, many: int, *_: object) -> list[Any] | None:
         script, look, rest = commands.partition(b"*1\r\n$7\r\nUNWATCH")
         line.ask_all = ask_all
         answers = ask_all(script, 1)
@@ -289,7 +289,7 @@ def test_whatever_else_is_sent_may_write_to_the_record(scene: Scene) -> None:
 
 
 def test_a_step_that_came_though_it_was_broken_off_counts_once(scene: Scene, redis: Redis) -> None:
-    def broken_off(commands: bytes, many: int) -> list[Any] | None:
+    def broken_off(commands: bytes, many: int, *_: object) -> list[Any] | None:
         ask_all(commands, many)
         line.close()
         raise KeyboardInterrupt
