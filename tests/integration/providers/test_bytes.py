@@ -89,17 +89,19 @@ def test_a_finished_run_of_one_task_is_small(client: Client, redis: Redis, write
     assert next(iter(client.store.runs.events(run, after=last))).seq == 5
 
 
-def test_each_run_of_a_batch_is_as_small(driver: Driver, redis: Redis) -> None:
+@pytest.mark.parametrize("many", [1, 3])
+@pytest.mark.parametrize("on", ["", "crew_kickoff_started,"])
+def test_each_run_of_a_batch_is_as_small(driver: Driver, redis: Redis, on: str, many: int) -> None:
     """Each begins with a stream that has no room for more events, and is not copied when it ends."""
     plan = plan_of("a")
     fields = {
         **{"crew": "many", "adapter": "native", "bundle": "sha", "module": "crew", "attr": "crew", "queue": "jobs"},
         **{"plan": plan.digest, "keep": "600000", "max_checkpoints": "0", "envelope": DIRECT},
-        **{"checkpoint_on": ",task_completed,", "target": "a-machine:/home/somebody/projects/crew.py::crew"},
+        **{"checkpoint_on": f",{on}task_completed,", "target": "a-machine:/home/somebody/projects/crew.py::crew"},
     }
     driver.runs.put_bundle("sha", b"code")
-    runs = [NewRun(f"r-{number}", number, "{}") for number in range(3)]
-    assert Batches(redis).create("b-1", plan, fields, runs) == ["created"] * 3
+    runs = [NewRun(f"r-{number}", number, "{}") for number in range(many)]
+    assert Batches(redis).create("b-1", plan, fields, runs) == ["created"] * many
     driver.work()
     for run in runs:
         costs = {key: redis.memory_usage(key, samples=0) for key in redis.scan_iter(f"{keys.run_key(run.id)}*")}

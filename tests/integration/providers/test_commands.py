@@ -157,7 +157,7 @@ def looked_at(driver: Driver, many: int) -> Act:
 COSTS: dict[str, tuple[Callable[[Driver], Act], int]] = {
     "a run is accepted": (accepted, 17),
     "a run that keeps checkpoints": (lambda d: accepted(d, checkpoint_on=",task_completed,"), 17),
-    "a run of a batch": (lambda d: batched(d, 1), 28),
+    "a run of a batch": (lambda d: batched(d, 1), 30),
     "two runs of a batch": (lambda d: batched(d, 2), 37),
     "ten runs of a batch": (lambda d: batched(d, 10), 93),
     "a claim": (claimed, 15),

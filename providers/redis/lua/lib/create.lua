@@ -91,12 +91,10 @@ local function create(home, runs, fields, plan, ready, tasks_left, stamp, at)
     else
       local many = #own
       begin_run(run, own, fields, ready, tasks_left, at)
-      if watched then
-        checkpoint(run, "main", branch_key(run, "main"), "crew_kickoff_started", "", stamp, at)
-      elseif one.unknown and #runs > 1 and not first then
-        first = {key = run, own = many}
-        settle(run)
-      end
+      if watched then checkpoint(run, "main", branch_key(run, "main"), "crew_kickoff_started", "", stamp, at) end
+      -- When it ends it is not again: finish relies on this.
+      if fields.batch then settle(run) end
+      if one.unknown and not watched then first = first or {key = run, own = many} end
     end
     if fields.bundle == "" then redis.call("SET", plan_key(run), plan) end
     redis.call("SADD", branches_key(run), "main")
