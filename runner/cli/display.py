@@ -18,6 +18,7 @@ from runner.providers.records import INTERRUPTED, Event
 _MARK = {"running": "…", "done": "✓", "failed": "✗", "retry": "↻", "moved": "↷"}
 QUIET = 5.0, 60.0  #: seconds without a line until one says what runs; twice as long each time, up to the second
 SPENT_EVERY = 3.0  #: seconds between two looks at what was spent, for a terminal
+_ASKS = "awaits input"
 _WIDTH = 60  #: characters of a name; one that is taken from a description may be a page
 _COLOUR = {"running": "cyan", "done": "green", "failed": "red", "retry": "yellow", "moved": "yellow"}
 
@@ -88,7 +89,7 @@ class Display:
                 self._row(task, "moved", f"rescheduled: {fields['reason']}")
                 self._line(f"recovered {shown}: {fields['reason']}")
             case "task_asked":
-                self._row(task, "retry", "awaits input")
+                self._row(task, "retry", _ASKS)
                 self._line(f"asking    {shown}")
             case "task_progress":
                 self._row(task, "running", fields["text"])
@@ -144,7 +145,10 @@ class Display:
         return [_short(task) for task, (state, *_) in list(self._rows.items()) if state == "running"]
 
     def _waiting(self) -> str:
-        return f"no task is running{f' ({why})' if (why := self._waits_for()) else ''}"
+        retried = ((_short(task), text) for task, (state, text, *_) in list(self._rows.items()) if state == "retry")
+        task, text = next(retried, ("", ""))
+        why = f"{task} {text}" if text == _ASKS else f"{task} is to be tried again" if task else self._waits_for()
+        return f"no task is running{f' ({why})' if why else ''}"
 
     def __rich__(self) -> RenderableType:
         table = Table.grid(padding=(0, 1))

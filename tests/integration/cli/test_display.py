@@ -132,6 +132,27 @@ def test_an_agent_at_work_shows_what_it_came_to_so_far(monkeypatch: pytest.Monke
     assert calls == looked  # it looks no more
 
 
+@pytest.mark.parametrize(
+    ("event", "fields", "why"),
+    [
+        ("task_retried", {"reason": "429", "delay_ms": "60000"}, "fetch is to be tried again"),
+        ("task_asked", {}, "fetch awaits input"),
+    ],
+)
+def test_a_task_that_is_to_be_retried_waits_for_no_worker(
+    monkeypatch: pytest.MonkeyPatch, event: str, fields: dict[str, str], why: str
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(displays, "say", lambda text: said.append(text[10:]))
+    monkeypatch.setattr(displays, "QUIET", (0.01, 0.02))
+    with Display("plan", None, waits_for=lambda: "a worker is busy") as display:
+        display(Event("1-0", 1, "task_started", {"task": "fetch"}))
+        display(Event("2-0", 2, event, {"task": "fetch", **fields}))
+        after = len(said)
+        eventually(lambda: len(said) > after + 1)
+    assert said[-1] == f"waiting   no task is running ({why})"
+
+
 def test_what_a_run_came_to_so_far_is_calls_tools_tokens_and_cost() -> None:
     nothing = {
         **dict.fromkeys(("prompt_tokens", "completion_tokens", "cached_tokens"), 0),
