@@ -23,8 +23,11 @@ _SETTINGS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
 """Each setting of pip's, uv's variable, what is between several values of it, and what takes its place: other
 variables, and settings in uv's files."""
 
+_NO_INDEX = "no-index"
 _STRATEGY = "UV_INDEX_STRATEGY"
 _SECTIONS = ("global", "install")
+_YES = ("y", "yes", "t", "true", "on", "1")  #: what pip takes for yes
+_INDEXES = {_NO_INDEX, *(one for _, variable, _, instead in _SETTINGS[:2] for one in (variable, *instead))}
 
 
 def for_uv(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
@@ -42,6 +45,15 @@ def for_uv(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
     if "UV_INDEX" in found and own.isdisjoint((_STRATEGY, "index-strategy")):
         found[_STRATEGY] = "unsafe-best-match"  # as pip has it: the best version that any of the indexes has
     return found
+
+
+def options(folder: Path, environ: Mapping[str, str]) -> list[str]:
+    """Return options of ``uv pip install`` that say what pip is configured with and no variable of uv's could say: to
+    ask no index at all. They are left out where uv is configured with an index itself, as in `for_uv`.
+    """
+    own = {*environ, *_of_uv(folder, environ)}
+    asks_none = _of_pip(environ).get(_NO_INDEX, "").strip().lower() in _YES and own.isdisjoint(_INDEXES)
+    return [f"--{_NO_INDEX}"] if asks_none else []
 
 
 def _of_pip(environ: Mapping[str, str]) -> dict[str, str]:
@@ -65,7 +77,7 @@ def _files(environ: Mapping[str, str]) -> list[Path]:
     folders = [*reversed(shared), Path("/etc")]
     if sys.platform == "darwin":
         folders = [Path("/Library/Application Support/pip")]
-    if home := environ.get("HOME"):
+    if (home := environ.get("HOME")) and not (named and Path(named).exists()):  # else pip does not read the user's
         folders += [Path(home) / ".pip", Path(environ.get("XDG_CONFIG_HOME") or Path(home) / ".config") / "pip"]
         if sys.platform == "darwin":
             folders.append(Path(home) / "Library/Application Support/pip")

@@ -101,6 +101,7 @@ def _build(wanted: Environment, home: Path, cache: Path, lock: int) -> None:
     elif wanted.lines:
         lines.write_text("".join(f"{line}\n" for line in wanted.lines), "utf-8")
         given += ["--requirements", str(lines)]
+    given += pip_settings.options(wanted.folder, os.environ)
     _uv(wanted, lock, "pip", "install", "--python", str(home / "bin" / "python"), *given)
     log.info("built the environment %s of %s in %.1f s", wanted.digest, wanted.named, time.monotonic() - began)
 

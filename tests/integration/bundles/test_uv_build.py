@@ -81,7 +81,8 @@ def test_a_shim_does_not_look_for_a_uv_of_the_python_that_is_asked_for(
 
 TELLS = """#!/bin/sh
 [ $6 = venv ] && for last; do :; done && mkdir -p $last && exit 0
-echo "no packages at $UV_DEFAULT_INDEX or $UV_FIND_LINKS"
+for last; do :; done
+echo "no packages at $UV_DEFAULT_INDEX or $UV_FIND_LINKS with $last"
 exit 1
 """
 
@@ -97,6 +98,7 @@ def test_uv_is_told_what_pip_is_configured_with_and_no_password_is_repeated(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PIP_INDEX_URL", "https://me:hunter2@packages.example/simple")
     monkeypatch.setenv("PIP_FIND_LINKS", "/wheels")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
     (tmp_path / "requirements.txt").write_text("not-installed==1.0\n")
     wanted = asked_for(tmp_path / "crew.py", tmp_path)
     assert wanted is not None
@@ -104,4 +106,4 @@ def test_uv_is_told_what_pip_is_configured_with_and_no_password_is_repeated(
     with pytest.raises(EnvironmentFailed) as error:
         built(wanted, tmp_path / "cache")
     # Then uv looked there
-    assert "no packages at https://me:***@packages.example/simple or /wheels" in str(error.value)
+    assert "no packages at https://me:***@packages.example/simple or /wheels with --no-index" in str(error.value)

@@ -47,14 +47,16 @@ def test_all_that_its_files_say(environ: dict[str, str], tmp_path: Path) -> None
     assert pip_settings.for_uv(tmp_path, environ) == ALL
 
 
-def test_a_variable_comes_before_a_file_and_one_file_may_be_named_or_none(
+def test_a_variable_comes_before_a_file_and_one_that_is_named_stands_for_the_user_s(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
     (named := tmp_path / "named.conf").write_text("[global]\ncert = /named.pem\nindex-url = https://named.example\n")
     found = pip_settings.for_uv(
         tmp_path, {**environ, "PIP_CONFIG_FILE": str(named), "PIP_INDEX_URL": "https://variable.example"}
     )
-    assert found == {**ALL, "SSL_CERT_FILE": "/named.pem", "UV_DEFAULT_INDEX": "https://variable.example"}
+    assert found == {"SSL_CERT_FILE": "/named.pem", "UV_DEFAULT_INDEX": "https://variable.example"}
+    missing = {**environ, "PIP_CONFIG_FILE": str(tmp_path / "missing.conf")}
+    assert pip_settings.for_uv(tmp_path, missing) == ALL
     none = {**environ, "PIP_CONFIG_FILE": "/dev/null", "PIP_FIND_LINKS": "/a /b"}
     assert pip_settings.for_uv(tmp_path, none) == {"UV_FIND_LINKS": "/a,/b"}
 
@@ -82,3 +84,25 @@ def test_what_uv_s_own_files_say_stays(environ: dict[str, str], tmp_path: Path, 
 def test_what_uv_s_own_variables_say_stays(environ: dict[str, str], tmp_path: Path) -> None:
     own = {"UV_INDEX_URL": "https://own.example", "UV_EXTRA_INDEX_URL": "https://more.example", "SSL_CERT_FILE": "/own"}
     assert pip_settings.for_uv(tmp_path, {**environ, **own}).keys() == {"UV_FIND_LINKS", "UV_INSECURE_HOST"}
+
+
+@pytest.mark.parametrize(
+    ("more", "own", "options"),
+    [
+        ({"PIP_NO_INDEX": "1"}, "", ["--no-index"]),
+        ({"PIP_NO_INDEX": "off"}, "", []),
+        ({"PIP_NO_INDEX": "1", "UV_INDEX_URL": "https://own.example"}, "", []),
+        ({"PIP_NO_INDEX": "true"}, '[[index]]\nurl = "https://own.example"\n', []),
+        ({}, "", []),
+    ],
+)
+def test_where_pip_asks_no_index_uv_asks_none(
+    environ: dict[str, str], tmp_path: Path, more: dict[str, str], own: str, options: list[str]
+) -> None:
+    (tmp_path / "uv.toml").write_text(own)
+    assert pip_settings.options(tmp_path, {**environ, **more}) == options
+
+
+def test_where_a_file_of_pip_s_says_no_index_uv_asks_none(environ: dict[str, str], tmp_path: Path) -> None:
+    (Path(environ["HOME"]) / ".config/pip/pip.conf").write_text("[global]\nno-index = yes\nfind-links = /wheels\n")
+    assert pip_settings.options(tmp_path, environ) == ["--no-index"]
