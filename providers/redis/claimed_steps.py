@@ -22,7 +22,7 @@ from runner.providers.redis.watched_task import WatchedTask
 class _Posted:
     """A record of a call that is on its way: its command, and what is to be noted when it is acknowledged, or not."""
 
-    __slots__ = ("begun", "command", "entry", "error", "line", "many", "reported", "reserved", "slots", "usage")
+    __slots__ = ("at", "begun", "command", "entry", "error", "line", "many", "reported", "reserved", "slots", "usage")
 
     def __init__(
         self,
@@ -39,6 +39,7 @@ class _Posted:
         self.line, self.command, self.slots, self.begun, self.reserved = line, command, slots, begun, reserved
         self.entry, self.many, self.usage, self.reported = entry, many, usage, reported
         self.error: BaseException | None = None
+        self.at = time.monotonic()  # its answer says that the claim held then, however late that is read
 
 
 IN_VAIN = 3  #: looks at a task, one after the other, between which and the next step something else was written
@@ -223,7 +224,7 @@ class ClaimedSteps(GroupedSteps):
                 except NoScriptError:
                     done = self._record_call(self._line, *posted.slots)
                 if done:
-                    self._heard = time.monotonic()  # as `_sure`, which would be one more call
+                    self._heard = posted.at
                     if self._out.is_unsure:
                         self._out.sure()
                 else:

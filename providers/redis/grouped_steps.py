@@ -1,6 +1,7 @@
 """Several steps of a claimed task that are recorded together, and those that begin with that."""
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -17,7 +18,7 @@ from runner.providers.redis.step_intents import NEITHER, StepIntents
 class StepGroup:
     """A record of several steps: what the script takes, and what is to be noted when it is acknowledged, or not."""
 
-    __slots__ = ("before", "begun", "by_entry", "command", "dropped", "error", "slots", "texts")
+    __slots__ = ("at", "before", "begun", "by_entry", "command", "dropped", "error", "slots", "texts")
 
     def __init__(self, before: dict[AccountKey, int], dropped: int) -> None:
         self.before, self.dropped = before, dropped
@@ -26,6 +27,7 @@ class StepGroup:
         self.slots: dict[str, Any] = {}
         self.begun, self.command = "", b""
         self.error: BaseException | None = None
+        self.at = 0.0  #: when it was posted
 
 
 class GroupedSteps(StepIntents):
@@ -68,6 +70,7 @@ class GroupedSteps(StepIntents):
             group = self._group(done, dropped, begins, replayed)
             try:
                 group.command = scripts.load("record_steps").packed(**group.slots, **self._who)
+                group.at = time.monotonic()
                 line.post(group.command)
             except BaseException:
                 self._leave_all_in_doubt(group)
@@ -82,6 +85,7 @@ class GroupedSteps(StepIntents):
         try:
             try:
                 self._held_by(line.answer(group.command))
+                self._heard = group.at  # the answer says that the claim held then, however late it is read
             except NoScriptError:
                 self._fenced(scripts.load("record_steps"), **group.slots)
         except BaseException as error:

@@ -1,15 +1,18 @@
 """The scripts on a clock that tests set, and connections that lose answers."""
 
 import os
+import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import hiredis
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from redis import Redis
+from redis._parsers.hiredis import NOT_ENOUGH_DATA
 from redis.exceptions import ConnectionError
 
 from runner.client import forking
@@ -68,6 +71,46 @@ class LossyLine(PipelinedConnection):
     """A line that loses answers: the command was done, and nobody heard."""
 
     lose = 0
+    lose_events = ""  #: the next that go without being waited for, ``before`` they are there or ``after``
+
+    def __init__(self, client: Redis) -> None:
+        super().__init__(client)
+        self._client, self._beside = client, list[LossyLine]()
+
+    def beside(self, number: int) -> "LossyLine":
+        """Another one, the same for the same number."""
+        while len(self._beside) <= number:
+            self._beside.append(LossyLine(self._client))
+        return self._beside[number]
+
+    def end(self) -> None:
+        """Close it, and those beside it."""
+        for one in (self, *self._beside):
+            one.close()
+
+    def send_nowait(self, *command: Any, heard: Callable[[Any], object] | None = None) -> None:
+        lost, self.lose_events = (self.lose_events, "") if heard is not None else ("", self.lose_events)
+        if lost == "before":
+            self.close()
+            heard(None)
+            return
+        super().send_nowait(*command, heard=heard)
+        if lost == "after":
+            self.arrived()
+            self.close()
+
+    def post(self, command: bytes) -> None:
+        super().post(command)
+        if not self._closed:
+            self.arrived()
+
+    def arrived(self) -> None:
+        """Return when the server has done all that was sent."""
+        while True:
+            reader = hiredis.Reader(notEnoughData=NOT_ENOUGH_DATA)
+            reader.feed(self._connection._sock.recv(1 << 20, socket.MSG_PEEK))
+            if sum(1 for _ in iter(reader.gets, NOT_ENOUGH_DATA)) >= len(self._unread):
+                return
 
     def ask(self, *command: Any) -> Any:
         answer = super().ask(*command)
@@ -116,7 +159,7 @@ def line(redis: Redis) -> LossyLine:
     """A worker's own connection."""
     one = LossyLine(redis)
     yield one
-    one.close()
+    one.end()
 
 
 @pytest.fixture

@@ -154,6 +154,17 @@ def test_where_the_claim_is_lost_both_hear_it(scene: Scene, posted: Call | Group
     assert account(scene) == before
 
 
+def test_a_call_does_not_begin_on_an_answer_that_was_read_late(scene: Scene, posted: Call | Group) -> None:
+    """Its process was frozen since the record left, and another has the task: it would be paid twice."""
+    for _ in range(2):  # the server has its script
+        posted.begin(scene)
+        posted.post(scene)
+    scene.driver.workers.reap("w0", process="p0", reason="its lease lapsed", max_attempts=9)
+    scene.task._posted.at -= 10_000
+    with pytest.raises(ClaimLost):
+        scene.task.begin_step(GPT)
+
+
 def test_its_reader_has_the_last_piece_when_it_is_acknowledged(scene: Scene) -> None:
     heard = list[str]()
     body = _pieces(httpx2)([b"one", b"two"])
