@@ -49,7 +49,8 @@ def agree(world: World, store: MemoryStore, too_late: dict[str, int]) -> None:
         assert {name: run.fields[name] for name in fields} == fields
         counted = {name: expected.counters[name] for name in (*COUNTERS, "recoveries")}
         counted["in_doubt"] += too_late.get(id, 0)
-        assert {name: int(run.fields.get(name, 0)) for name in counted} == counted
+        found = {name: int(run.fields.get(name, 0)) for name in counted}
+        assert found == counted, f"{found}, not {counted}"
         assert int(run.fields.get("token", 0)) == expected.token
         assert int(run.fields["tasks"]) == expected.planned
         assert run.ledger == {key: line[:6] for key, line in expected.ledger.items()}
@@ -77,6 +78,11 @@ def _branch_agrees(seen: ObservedBranch, run: Run, name: str, expected: Branch) 
     assert seen.fields.get("error", "") == expected.error
     assert seen.fields.get("parent", "") == expected.parent
     assert int(seen.fields.get("asked", 0)) == expected.asked
+    commits = len(seen.order)
+    assert int(seen.fields.get("done", commits)) == commits, "commits are counted, unless the only one ended the branch"
+    assert "done" in seen.fields or commits <= 1
+    assert int(seen.fields.get("edited", 0)) == len(expected.edited)
+    assert not {"lost", "before", "holes"} & seen.fields.keys(), "nothing was lost"
     assert {key: _lasting(output) for key, output in seen.outputs.items()} == {
         key: _lasting(json.loads(output.text)) for key, output in expected.outputs.items()
     }

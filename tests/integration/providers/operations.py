@@ -5,7 +5,7 @@ import itertools
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterator, Set
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -27,8 +27,8 @@ from runner.journal.recorder import BegunStep, DoneStep
 from runner.providers.memory import MemoryStore
 from runner.providers.memory.state import Run
 from runner.providers.memory.task import MemoryTask
-from runner.providers.records import CheckpointRecord, HeldClaim
-from runner.providers.redis import store
+from runner.providers.records import CheckpointRecord, DeferredEvent, HeldClaim
+from runner.providers.redis import scripts, store
 from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.envelope import DIRECT
 from runner.providers.redis.runs import Runs
@@ -39,6 +39,43 @@ from .checks import Laws, agree, job_of, moved
 from .conftest import Clock, LossyLine
 from .driver import KEEP, LEASE
 from .observed import look
+
+
+class Event:
+    """An event that a task's code told, to Redis and to memory, and maybe as one that goes with the next write."""
+
+    def __init__(self, kind: str, about: str, **how: Any) -> None:
+        self.kind, self.about, self.how = kind, about, how
+        self.redis, self.memory = DeferredEvent(), DeferredEvent()
+
+    def tell(self, side: str, tell: Callable[..., Any]) -> Any:
+        """Tell one of them."""
+        how = {name: getattr(one, side) if isinstance(one, Event) else one for name, one in self.how.items()}
+        return tell(self.kind, self.about, **how)
+
+
+class Task:
+    """A claimed task on both sides, on a connection of its own as a process has it."""
+
+    def __init__(self, redis: ClaimedTask, memory: MemoryTask, line: LossyLine) -> None:
+        self.redis, self.memory, self.line = redis, memory, line
+        self.deferred: list[Event] = []  #: of which Redis may not have heard
+        self.settle: Callable[[], None] | None = None  #: waits for a record that was posted
+        self.is_refused = False  #: that record was, which its process has not heard
+        self.refusal: Callable[[], Any] | None = None  #: what memory has still to be asked for then
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.redis, self.memory))
+
+    def flush(self) -> None:
+        """Redis hears of the deferred events ahead of what comes next: so does memory."""
+        for event in self.deferred:
+            try:
+                event.memory.sequence = event.tell("memory", self.memory.append_event)
+            except ClaimLost:
+                event.memory.sequence = 0
+        self.deferred = []
+
 
 QUEUES = ("jobs", "other jobs")
 BUNDLES = ("b0", "b1")
@@ -65,7 +102,10 @@ class Operations(RuleBasedStateMachine):
         self.written: dict[tuple[str, str, str], set[int]] = {}
         self.numbers = itertools.count(1)
         self.too_late: Counter[str] = Counter()  # steps by run that were begun after the claim was lost
-        self._tasks: dict[tuple[str, int], tuple[ClaimedTask, MemoryTask]] = {}
+        line.end()
+        for name in ("record_steps", "record_call"):  # of a script that the server has not, what is posted is not done
+            redis.script_load(scripts.load(name).text)
+        self._tasks: dict[tuple[str, int], Task] = {}
         self._pages: dict[tuple[str, int], dict[str, str]] = {}  # what the two say of their calls
         for sha in BUNDLES:
             assert self.store.put_bundle(sha, b"packed")
@@ -241,7 +281,9 @@ class Operations(RuleBasedStateMachine):
         if dead:
             claims = self.memory.memory.claims[worker].values()
             pages = {claim.process: self._pages.get((claim.ref, claim.token), {}) for claim in claims}
-            assert all(page.get("redis") == page.get("memory") for page in pages.values())
+            unheard = {claim.process for claim in claims if self._is_unheard(claim.ref, claim.token)}
+            same = {process for process, page in pages.items() if page.get("redis") == page.get("memory")}
+            assert same | unheard == pages.keys()
             how["out"] = {process: page["redis"] for process, page in pages.items() if page}
         refs = self.fleet.reap(worker, **how)
         assert set(refs) == set(self.memory.workers.reap(worker, **how))
@@ -321,42 +363,107 @@ class Operations(RuleBasedStateMachine):
         """Do it to both; returns memory's answer, or that it refused. An answer that is ``lost`` is asked for again;
         ``again`` says where that is refused, as the first one ended the claim. ``silent``: a script comes first that
         says nothing of a refusal among the run's events, and whose answer is the one that is lost."""
-        redis, memory = self._task(claim)
+        task = self._task(claim)
+        redis, memory = task
+        lost = lost and task.settle is None
+        if self._heard_refusal(task, partial(write, redis)):
+            return REFUSED
+        if lost and task.deferred:  # what is to be lost is the answer to this write
+            task.line.load(redis._append.script)
+        task.flush()
         due = _answer(partial(write, memory))
         if lost and not silent and (due is REFUSED or again is REFUSED):
             assert _answer(partial(write, memory)) is REFUSED
-        self.line.reconnected = False  # what is to be lost is the answer to this write
+        task.line.reconnected = False  # likewise
         if lost and again is REFUSED and redis._reserved is False:  # nor to the note that is owed before an end
             with contextlib.suppress(ClaimLost):
                 redis._note_surely()
-        self.line.lose = int(lost)
+        task.line.lose = int(lost)
         found = _answer(partial(write, redis))
-        self.line.lose = 0
+        task.line.lose = 0
         assert found == (REFUSED if lost and again is REFUSED else due)
         self.check(refused=due is REFUSED)
         return due
 
+    def _heard_refusal(self, task: Task, write: Callable[[], Any]) -> bool:
+        """Whatever is written after a record that was posted hears first what came of that: where it was refused,
+        nothing is written."""
+        if not task.is_refused:
+            task.settle = None
+            return False
+        assert _answer(write) is REFUSED
+        self._refuse(task)
+        return True
+
+    def _refuse(self, task: Task) -> None:
+        refusal, task.settle, task.is_refused, task.refusal = task.refusal, None, False, None
+        assert refusal is None or _answer(refusal) is REFUSED
+        self.check(refused=True)
+
+    def _is_unheard(self, ref: str, token: int) -> bool:
+        """Whether a process does not know yet that its record came."""
+        task = self._tasks.get((ref, token))
+        return task is not None and task.settle is not None
+
     def log(self, claim: Claim) -> None:
         self.write(claim, lambda task: task.note("log", "so far"))
 
-    def tell(self, claim: Claim, kind: str, **relatives: Any) -> int:
-        """Returns the sequence; 0 where the claim is lost."""
-        told = self.write(claim, lambda task: task.append_event(kind, claim.job.task, more={"tool": "x"}, **relatives))
-        return 0 if told is REFUSED else int(told)
+    def tell(self, claim: Claim, kind: str, **how: Any) -> Event | None:
+        """Returns the event; None where the claim is lost."""
+        event = Event(kind, claim.job.task, more={"tool": "x"}, **how)
+
+        def tell(task: Any) -> int:
+            side = "memory" if isinstance(task, MemoryTask) else "redis"
+            getattr(event, side).sequence = seq = event.tell(side, task.append_event)
+            return int(seq)
+
+        return None if self.write(claim, tell) is REFUSED else event
+
+    def defer(self, claim: Claim, kind: str, **how: Any) -> Event:
+        """Tell an event that goes with the next write, of which memory hears then."""
+        task, event = self._task(claim), Event(kind, claim.job.task, more={"tool": "x"}, **how)
+        event.redis = event.tell("redis", task.redis.defer_event)
+        task.deferred.append(event)
+        self.check(unchanged=True)
+        return event
+
+    def send_late(self, claim: Claim) -> None:
+        """Nothing was written for a moment after events were told: they go by themselves."""
+        task = self._task(claim)
+        if task.settle is None:
+            task.flush()
+        task.redis._send_late()
+        if task.settle is None:
+            task.line.settle()
+        self.check()
+
+    def lose_events(self, claim: Claim, when: str) -> None:
+        """Events that were told are lost with their connection as they go with what is written next, ``before`` they
+        are there or ``after``: here, with what does not return before they are there."""
+        task = self._task(claim)
+        if task.deferred and task.settle is None and self.memory.holds(claim):
+            task.line.load(task.redis._append.script)
+            task.line.lose_events = when
 
     def begin_step(self, claim: Claim, entry: AccountKey = STEP, *, soon: bool = True) -> None:
         """Nobody waits for the answer where the store was heard a moment ago, so who lost the claim does the step all
         the same, and learns that later. Where that was not ``soon``, it waits; and no reserved note is used."""
-        redis, memory = self._task(claim)
+        task = self._task(claim)
+        redis, memory = task
+        if self._heard_refusal(task, lambda: redis.begin_step(entry)):
+            return
+        task.flush()
         heard = redis._heard
         if not soon or (entry != STEP and not self.memory.holds(claim)):  # a call too late is held by `test_reserved`
             redis._heard = -math.inf
+            if task.settle is not None:
+                redis._posted.at = -math.inf
             memory._next.begins(entry, soon=False)
             memory._reserve(None)
         due = _answer(lambda: memory.begin_step(entry))
         found = _answer(lambda: redis.begin_step(entry))
         redis._heard = max(heard, redis._heard)
-        self.line.execute_command("PING")  # nobody waits for a step's begin; the test does
+        task.line.settle()  # nobody waits for a step's begin; the test does
         if due is REFUSED and found is not REFUSED:
             self.too_late[claim.job.run_id] += 1
         else:
@@ -365,19 +472,25 @@ class Operations(RuleBasedStateMachine):
 
     def begin_steps(self, claim: Claim, begins: list[AccountKey]) -> None:
         """Several begin at about the same time. Who lost the claim: as one step."""
-        if not self.memory.holds(claim):
+        task = self._task(claim)
+        if not self.memory.holds(claim) or task.is_refused:
             return
-        for task in self._task(claim):
-            task.begin_steps([BegunStep(entry) for entry in begins])
-        self.line.execute_command("PING")
+        task.settle = None
+        task.flush()
+        for side in task:
+            side.begin_steps([BegunStep(entry) for entry in begins])
+        task.line.settle()
         self.check()
 
     def drop_step(self, claim: Claim, entry: AccountKey = STEP) -> None:
-        redis, memory = self._task(claim)
+        task = self._task(claim)
+        if self._heard_refusal(task, lambda: task.redis.drop_step(entry)):
+            return
+        task.flush()
         held = self.memory.holds(claim)
-        memory.drop_step(entry)
-        redis.drop_step(entry)
-        self.line.execute_command("PING")
+        task.memory.drop_step(entry)
+        task.redis.drop_step(entry)
+        task.line.settle()
         self.check(unchanged=not held)
 
     def record_step(
@@ -407,14 +520,68 @@ class Operations(RuleBasedStateMachine):
         replayed: int,
         tokens: int,
         lost: bool,
+        posted: bool = False,
     ) -> None:
+        """Record several; ``posted``: without waiting for the answer."""
         usage = Usage(10 * tokens, tokens, *([3, 0, 0, 1] if tokens > 1 else []))
         done = [
             DoneStep(step, f'"{step} {next(self.numbers)}"', entry, usage if entry not in (None, STEP) else NO_TOKENS)
             for step, entry in steps.items()
         ]
         how = {"dropped": dropped, "begins": [BegunStep(entry) for entry in begins], "replayed": replayed}
-        self.write(claim, lambda task: task.record_steps(done, **how), lost=lost)
+        if not posted:
+            self.write(claim, lambda task: task.record_steps(done, **how), lost=lost)
+            return
+        self.post(claim, lambda task: task.record_steps(done, **how), lambda task: task.post_steps(done, **how))
+
+    def post_step(self, claim: Claim, step: str, entry: AccountKey, usage: Usage) -> None:
+        """Record a call without waiting for the answer."""
+        how: dict[str, Any] = {"replayed": 0, "entry": entry, "usage": usage, "reported": False}
+        value = f'"{step} {next(self.numbers)}"'
+        self.post(
+            claim,
+            lambda task: task.record_step(step, value, **how),
+            lambda task: task.post_step(step, value, **how),
+            silent=True,
+        )
+
+    def post(
+        self,
+        claim: Claim,
+        write: Callable[[MemoryTask], None],
+        post: Callable[[ClaimedTask], Callable[[], None]],
+        *,
+        silent: bool = False,
+    ) -> None:
+        """Redis has the record when this returns, and the process does not know that yet. ``silent``: a refusal is
+        among the run's events only when the process hears of it."""
+        task = self._task(claim)
+        if self._heard_refusal(task, lambda: post(task.redis)):
+            return
+        task.flush()
+        task.line.reconnected = False
+        settle = post(task.redis)
+        task.settle = settle
+        if silent and not self.memory.holds(claim):
+            task.is_refused, task.refusal = True, partial(write, task.memory)
+        else:
+            task.is_refused = _answer(partial(write, task.memory)) is REFUSED
+        self.check(refused=task.is_refused)
+
+    def hear(self, claim: Claim, *, lost: bool) -> None:
+        """The process hears what came of the record that it posted; if it is ``lost`` with its connection, it asks
+        again."""
+        task = self._task(claim)
+        if task.settle is None:
+            return
+        if lost and not task.is_refused:
+            task.line.close()
+        assert (_answer(task.settle) is REFUSED) == task.is_refused
+        if task.is_refused:
+            self._refuse(task)
+        else:
+            task.settle = None
+            self.check(unchanged=not lost)
 
     def commit(
         self,
@@ -439,7 +606,8 @@ class Operations(RuleBasedStateMachine):
         if due is not REFUSED:
             self._continues(claim, repeated)
             assert not repeated or self.world.values() == before.values()
-            assert self._task(claim)[0].end_events[0] in (0, self._task(claim)[1].end_events[0])
+            task = self._task(claim)
+            assert task.redis.end_events[0] in (0, task.memory.end_events[0])
             tokens = self.written.setdefault((job.run_id, job.branch, job.task), set())
             tokens.add(claim.token)
             assert tokens == {claim.token}, "committed once"
@@ -467,12 +635,14 @@ class Operations(RuleBasedStateMachine):
     def fail(self, claim: Claim, *, replayed: int, lost: bool) -> None:
         self.write(claim, lambda task: task.fail("no way", replayed=replayed), again=REFUSED, lost=lost)
 
-    def _task(self, claim: Claim) -> tuple[ClaimedTask, MemoryTask]:
+    def _task(self, claim: Claim) -> Task:
         place = (claim.job.ref, claim.token)
         if place not in self._tasks:
             said = self._pages[place] = {}
-            redis = ClaimedTask(self.line, claim, partial(said.__setitem__, "redis"))
-            self._tasks[place] = redis, MemoryTask(self.memory.memory, claim, partial(said.__setitem__, "memory"))
+            line = self.line.beside(len(self._tasks))
+            redis = ClaimedTask(line.side(), claim, partial(said.__setitem__, "redis"))
+            memory = MemoryTask(self.memory.memory, claim, partial(said.__setitem__, "memory"))
+            self._tasks[place] = Task(redis, memory, line)
         return self._tasks[place]
 
 

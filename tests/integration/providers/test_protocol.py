@@ -11,15 +11,16 @@ from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 from redis import Redis
 
 from runner.core.jobs import Claim, Job
-from runner.core.ledger import STEP, AccountKey
+from runner.core.ledger import STEP, AccountKey, Usage
 from runner.core.plan.branching import visible
 from runner.core.plan.dependencies import ReadSet
 from runner.providers.memory.state import Run
+from runner.providers.redis import run_events
 
 from . import plans
 from .conftest import EXAMPLES, Clock, LossyLine
 from .driver import LEASE
-from .operations import BUNDLES, QUEUES, Operations
+from .operations import BUNDLES, QUEUES, Event, Operations
 
 WORKERS = ("w0", "w1", "w2")
 STEPS = ("fetch", "ask#2", "sum 'ü' %1")
@@ -32,12 +33,18 @@ steering = st.sampled_from(["resume", "resume elsewhere", "resume elsewhere", "c
 inputs = st.sampled_from([{}, {}, {"topic": "ü"}, {"topic": "ö"}, {"added": [1, None]}])
 answers = st.sampled_from(["heard", "heard", "lost", "lost, and not asked again"])
 step_ends = st.sampled_from(
-    ["recorded", "recorded", "answer lost", "raised", "its process died", "only a log", "an event", "side by side"]
+    [
+        *("recorded", "recorded", "answer lost", "raised", "its process died", "only a log", "an event"),
+        *("side by side", "one after the other", "posted", "the answer to what was posted"),
+    ]
 )
 task_ends = st.sampled_from(["commit", "commit", "release", "taken back", "retry", "fail", "fail", "ask"])
 entries = st.sampled_from(
     [STEP, STEP, AccountKey("model", "A", "gpt"), AccountKey("model", "B", "gpt"), AccountKey("tool")]
 )
+between = st.sampled_from(["", "", "", "", "", "log", "taken back", "beats", "another message"])
+relatives = st.sampled_from([(), ("parent",), ("parent", "cause"), ("cause",)])
+sending = st.sampled_from(["", "", "", "go by themselves", "before", "after"])
 fates = st.sampled_from(
     [
         *("beats", "registers", "lost a process", "lost a process, and saw it die", "lapsed, maybe"),
@@ -67,7 +74,7 @@ class Protocol(Operations):
     """Several runs, workers and supervisors; messages get lost and doubled, answers too, and writes come late."""
 
     asked: list[tuple[Job, str, str, str]]
-    begun: dict[tuple[str, int], list[int]]  #: events of a claim that have no end yet
+    begun: dict[tuple[str, int], list[Event]]  #: events of a claim that have no end yet
     mood: list[str]
     midway = False  #: in an action: where that fails, nothing more is to be shown
 
@@ -219,6 +226,17 @@ class Protocol(Operations):
         if end == "an event":
             self.draw_event(data, claim)
             return
+        if end == "one after the other":
+            self.follow(data, claim)
+            return
+        if end == "posted":
+            entry = AccountKey("model", "A", "gpt")
+            self.begin_step(claim, entry)
+            self.post_step(claim, data.draw(st.sampled_from(STEPS)), entry, Usage(10, data.draw(counts)))
+            return
+        if end == "the answer to what was posted":
+            self.hear(claim, lost=data.draw(st.booleans(), label="lost"))
+            return
         if end == "side by side":
             steps = data.draw(st.dictionaries(st.sampled_from(STEPS), st.none() | entries, max_size=3), label="steps")
             begins = data.draw(st.lists(entries, max_size=3), label="begins")
@@ -227,7 +245,8 @@ class Protocol(Operations):
             many: dict[str, Any] = {name: data.draw(counts, label=name) for name in ("dropped", "tokens", "replayed")}
             many["begins"] = begins
             many["replayed"] *= bool(steps)
-            self.record_steps(claim, steps, **many, lost=data.draw(seldom, label="lost"))
+            posted = data.draw(st.booleans(), label="posted")
+            self.record_steps(claim, steps, **many, lost=data.draw(seldom, label="lost"), posted=posted)
             return
         entry = data.draw(entries, label="entry")
         self.begin_step(claim, entry, soon=not data.draw(seldom, label="the store was not heard for a while"))
@@ -238,23 +257,52 @@ class Protocol(Operations):
             counted = {"replayed": data.draw(counts), "tokens": data.draw(counts)}
             self.record_step(claim, step, entry=entry, **counted, lost=lost)
 
+    def follow(self, data: Any, claim: Claim) -> None:
+        """Short steps, which a transaction records from the third on, unless somebody comes between."""
+        for _ in range(data.draw(st.integers(2, 6), label="steps")):
+            self.begin_step(claim)
+            match data.draw(between, label="between"):
+                case "log":
+                    self.log(claim)
+                case "taken back":
+                    self.take_back(claim)
+                case "beats":
+                    self.beat(claim.worker)
+                case "another message":
+                    if self.waiting():
+                        self.deliver(data)
+            step = data.draw(st.sampled_from([f"own {next(self.numbers)}", STEPS[0]]), label="step")
+            self.record_step(claim, step, replayed=0, tokens=0, lost=data.draw(seldom, label="lost"))
+
     def draw_event(self, data: Any, claim: Claim) -> None:
-        """Something begins, or what began last ends."""
-        place = (claim.job.ref, claim.token)
-        begun = self.begun.get(place, [])
-        if begun and data.draw(st.booleans(), label="ends"):
-            self.tell(claim, "tool_usage_finished", started=begun.pop(), trigger="tool_usage_finished")
-        else:
-            kind = data.draw(st.sampled_from(["agent_execution", "tool_usage"]), label="kind")
-            ends = {"agent_execution": "agent_execution_error", "tool_usage": "tool_usage_error"}[kind]
-            seq = self.tell(claim, f"{kind}_started", ends=ends, trigger=f"{kind}_started")
-            if seq:
-                self.begun.setdefault(place, []).append(seq)
+        """Something begins, or what began last ends; mostly of that is told with the next write."""
+        begun = self.begun.setdefault((claim.job.ref, claim.token), [])
+        for _ in range(data.draw(st.integers(1, 4), label="events")):
+            deferred = data.draw(st.booleans(), label="deferred")
+            if begun and data.draw(st.booleans(), label="ends"):
+                kind, how = "tool_usage_finished", {"started": begun.pop()}
+            else:
+                what = data.draw(st.sampled_from(["agent_execution", "tool_usage"]), label="kind")
+                kind, how = f"{what}_started", {"ends": f"{what}_error"}
+                if begun:
+                    how |= dict.fromkeys(data.draw(relatives, label="of the one before"), begun[-1])
+            event = self.defer(claim, kind, **how) if deferred else self.tell(claim, kind, **how, trigger=kind)
+            if event is not None and "ends" in how:
+                begun.append(event)
+        match data.draw(sending, label="and then"):
+            case "go by themselves":
+                self.send_late(claim)
+            case "before" | "after" as when:
+                self.lose_events(claim, when)
+                self.log(claim)
 
     def end(self, data: Any) -> None:
         """How it ends, or is given back. A commit may be heard twice, the others not."""
         claim, how = self._claim(data), data.draw(task_ends, label="end")
         told = {"replayed": data.draw(counts, label="replayed"), "lost": data.draw(seldom, label="answer lost")}
+        if (when := data.draw(sending, label="its events")) in ("before", "after"):
+            self.lose_events(claim, when)
+            told["lost"] = False
         match how:
             case "ask":
                 self.ask(claim, data.draw(st.sampled_from(STEPS)), **told)
@@ -326,8 +374,10 @@ class Protocol(Operations):
 
 @pytest.mark.timeout(0 if EXAMPLES else 600)
 def test_every_history_agrees_with_the_model_and_keeps_the_laws(
-    redis: Redis, line: LossyLine, clock: Clock, nonces: SimpleNamespace
+    redis: Redis, line: LossyLine, clock: Clock, nonces: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(run_events, "late", lambda send: None)
+    monkeypatch.setattr(run_events, "AT_ONCE", 3)
     run_state_machine_as_test(
         lambda: Protocol(redis, line, clock, nonces), settings=settings(settings.get_profile("providers"))
     )
