@@ -4,12 +4,13 @@ Everything that is left to chance is drawn from the seed, and one thread runs at
 history.
 """
 
+import contextvars
 import random
 import sys
 import tempfile
 import types
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from runner.core.jobs import Job
 from runner.core.states import RunStatus, TaskState
 from runner.engine.jobs import JobExecutor
 from runner.engine.local import LocalStops
-from runner.journal import shared_memory
+from runner.journal import shared_memory, step_map
 from runner.journal.human_answers import Answer
 from runner.providers.memory import MemoryBroker, MemoryStore
 from runner.testing import ManualClock
@@ -34,6 +35,7 @@ WORKERS = 3
 LEASE = 5000  #: ms
 MOST_TURNS = 20_000
 RUN = "r-1"
+WIDTH = 4  #: steps at once of a map
 
 
 class Wrong(AssertionError):
@@ -51,6 +53,24 @@ class ActorsClock(ManualClock):
         self._actor.sleep(self.now() + seconds)
 
 
+class InTurn:
+    """What makes the steps of a map: not on threads, but where they begin, in an order that is drawn."""
+
+    def __init__(self, random: random.Random, do: Callable[[Any], None], _most: int) -> None:
+        self._random, self._do = random, do
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *about: object) -> None:
+        pass
+
+    def begin(self, steps: Sequence[Any]) -> None:
+        """Make these."""
+        for one in self._random.sample(steps, len(steps)):
+            contextvars.copy_context().run(self._do, one)
+
+
 class World:
     """A run of one crew, and those who do it. ``faults`` is how much trouble there is, until it stops."""
 
@@ -61,7 +81,7 @@ class World:
         self.store = MemoryStore(self.clock)
         self.broker = MemoryBroker()
         self.relayed = self.random.random() < 0.3  #: whether its jobs go by the broker
-        self.crew = self.random.choice(["graph", "graph", "flow"])
+        self.crew = self.random.choice(["graph", "graph", "wide", "flow"])
         self.faults = self.random.randint(0, 12)
         self.troubles = self.random.randint(0, 3)
         self._time_slice = self.random.choice([0.0, 1.0, 3600.0])
@@ -75,7 +95,10 @@ class World:
 
     def run(self) -> None:
         """Let it all happen. Raises `Wrong`."""
-        with patch.object(backoff, "delay", partial(backoff.delay, rand=self.random)):
+        with (
+            patch.object(backoff, "delay", partial(backoff.delay, rand=self.random)),
+            patch.multiple(step_map, _Threads=partial(InTurn, self.random), FEW=1),
+        ):
             self._run()
 
     def _run(self) -> None:
@@ -175,10 +198,10 @@ class World:
     def _cancel(self) -> None:
         """A person stops the run, and lets it go on."""
         runs = self.store.runs
-        if self.crew != "graph" or runs.status(RUN) is not RunStatus.running:
+        if self.crew == "flow" or runs.status(RUN) is not RunStatus.running:
             return
         self._fault("cancelled, and resumed")
-        self.account.interrupted += sum(task.state == "running" for task in runs.in_flight(RUN, "main"))
+        self.account.interrupted += sum(task.state == "running" for task in runs.in_flight(RUN, "main")) * self._width
         runs.cancel(RUN, "a person said so")
         runs.resume(runs.get(RUN), "main", start=None, fields={}, plan=None)
 
@@ -206,7 +229,8 @@ class World:
         run, account = self.store.runs.get(RUN), self.account
         outputs = {key: output.raw for key, output in self.store.runs.committed(RUN, "main").items()}
         expected = undisturbed(self.crew)
-        events = [event.seq for event in self.store.runs.events(RUN)]
+        told = list(self.store.runs.events(RUN))
+        events = [event.seq for event in told]
         again = account.paid.total() - len(account.paid)
         checks = {
             f"outputs {outputs}, not {expected}": outputs == expected,
@@ -215,12 +239,19 @@ class World:
             f"{again} steps done again, {run.in_doubt} in doubt": again <= run.in_doubt,
             f"{run.in_doubt} in doubt, {account.interrupted} interrupted": run.in_doubt <= account.interrupted,
             "a gap in the events": events == list(range(events[0], events[0] + len(events))),
+            "an event is of one that is later": all(max(one.parent, one.started) < one.seq for one in told),
+            "a tool's end has no start": all(one.started for one in told if one.type == "tool_usage_finished"),
         }
         for what, holds in checks.items():
             if not holds:
                 raise self._wrong(what)
 
     # -- pieces
+
+    @property
+    def _width(self) -> int:
+        """How many steps are under way at most of a task."""
+        return WIDTH if self.crew == "wide" else 1
 
     @property
     def _queue(self) -> deque[Job]:
@@ -243,7 +274,7 @@ class World:
 
     def _executor(self, actor: Actor) -> JobExecutor:
         return JobExecutor(
-            SeenStore(actor, self.store, self.account),
+            SeenStore(actor, self.store, self.account, self.random),
             worker=actor.worker,
             process=actor.process,
             cache=self._folder,
@@ -256,7 +287,7 @@ class World:
         )
 
     def _recovered(self, references: list[str]) -> None:
-        self.account.interrupted += len(references)
+        self.account.interrupted += len(references) * self._width
 
     def _fault(self, what: str) -> None:
         self.faults -= 1
@@ -297,7 +328,7 @@ def trouble() -> None:
 
 
 simulated: Any = types.ModuleType("simulated")  #: what the crews import
-simulated.pay, simulated.trouble, simulated.world = pay, trouble, None
+simulated.pay, simulated.trouble, simulated.world, simulated.WIDTH = pay, trouble, None, WIDTH
 sys.modules["simulated"] = simulated
 
 
