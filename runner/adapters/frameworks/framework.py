@@ -109,7 +109,7 @@ def record_own_uses(base: Any, method: str, record: Callable[[type], None], *, w
     base.__init_subclass__ = made
 
 
-def run_again_beside(base: Any, prefix: str) -> None:
+def run_again_beside(base: Any, *prefixes: str) -> None:
     """From here on, methods whose names begin so, of each class that an author derives from the framework's ``base``,
     are code that runs again when a task restarts: what they change is not recorded with the tool uses beside them."""
     if hasattr(base, "runs_again"):
@@ -118,7 +118,7 @@ def run_again_beside(base: Any, prefix: str) -> None:
     def __init_subclass__(cls: type, /, **options: Any) -> None:
         super(base, cls).__init_subclass__(**options)
         for name, method in vars(cls).copy().items():
-            if name.startswith(prefix) and inspect.isfunction(method):
+            if name.startswith(prefixes) and inspect.isfunction(method):
                 setattr(cls, name, runs_again(method))
 
     base.runs_again = True

@@ -3,6 +3,7 @@
 import functools
 import inspect
 import itertools
+import re
 import uuid
 import weakref
 from collections.abc import Iterator, Mapping
@@ -10,9 +11,17 @@ from importlib import import_module
 from typing import Any
 
 from runner.adapters.frameworks.approvals import ask, decide, elsewhere
-from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers, record_own_uses
+from runner.adapters.frameworks.framework import (
+    PROMPT,
+    AgentFramework,
+    as_output,
+    keepers,
+    record_own_uses,
+    run_again_beside,
+)
 from runner.core.errors import TaskError
 from runner.core.idempotency import origin
+from runner.journal.code_beside import runs_again
 from runner.journal.current_journal import current_journal
 from runner.journal.journal import Journal
 from runner.journal.tool_uses import Use, record_uses
@@ -80,7 +89,25 @@ class GoogleADK(AgentFramework):
         record_own_uses(import_module("google.adk.tools").BaseTool, "run_async", _record_own)
         for executor in import_module("google.adk.code_executors.base_code_executor").BaseCodeExecutor.__subclasses__():
             record_uses(executor, "execute_code", _about_code)
+        run_again_beside(import_module("google.adk.plugins.base_plugin").BasePlugin, "before_", "after_", "on_")
+        for agent in (import_module("google.adk.agents").BaseAgent, import_module("google.adk.agents").LlmAgent):
+            _have_callbacks_run_again(agent)
         _keep_session_ids(import_module("google.adk.sessions").InMemorySessionService)
+
+
+def _have_callbacks_run_again(agent: type) -> None:
+    """What callbacks change in the state is not recorded with the tool uses beside them."""
+    for name, found in vars(agent).copy().items():
+        if re.fullmatch("canonical_.*_callbacks", name) and not hasattr(found.fget, "runs_again"):
+            setattr(agent, name, _running_again(found.fget))
+
+
+def _running_again(given: Any) -> property:
+    def callbacks(self: Any) -> list[Any]:
+        return [runs_again(one) for one in given(self)]
+
+    callbacks.runs_again = True  # type: ignore[attr-defined]  # a mark on a function
+    return property(callbacks)
 
 
 _sessions: "weakref.WeakKeyDictionary[Journal, Iterator[int]]" = weakref.WeakKeyDictionary()

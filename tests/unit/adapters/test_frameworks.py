@@ -1,5 +1,6 @@
 """Which frameworks are known, without any of them."""
 
+import asyncio
 import dataclasses
 import datetime
 import operator
@@ -219,6 +220,19 @@ def test_code_that_an_executor_of_adk_executes_is_a_step() -> None:
     assert recorded == [True, True]
 
 
+def test_callbacks_of_adk_run_again() -> None:
+    agents: Any = pytest.importorskip("google.adk.agents")
+    from runner.adapters.frameworks.google_adk import FRAMEWORK
+
+    FRAMEWORK.record_uses()
+    FRAMEWORK.record_uses()
+    agent = agents.LlmAgent(name="one", model="gemini-2.5-flash", after_tool_callback=lambda **_: None)
+    [callback] = agent.canonical_after_tool_callbacks
+    assert callback.runs_again
+    assert callback() is None
+    assert agent.canonical_before_model_callbacks == []
+
+
 def test_code_that_an_agent_of_autogen_executes_is_a_step() -> None:
     agents: Any = pytest.importorskip("autogen_agentchat.agents")
     from runner.adapters.frameworks.autogen import FRAMEWORK
@@ -227,7 +241,7 @@ def test_code_that_an_agent_of_autogen_executes_is_a_step() -> None:
     assert hasattr(agents.CodeExecutorAgent.execute_code_block, "records_uses")
 
 
-async def test_sessions_in_memory_have_the_same_ids_in_each_attempt_at_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sessions_in_memory_have_the_same_ids_in_each_attempt_at_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
     sessions = pytest.importorskip("google.adk.sessions")
     from runner.adapters.frameworks import google_adk
 
@@ -237,11 +251,11 @@ async def test_sessions_in_memory_have_the_same_ids_in_each_attempt_at_a_task(mo
         service = sessions.InMemorySessionService()
         return [(await service.create_session(app_name="app", user_id="me")).id for _ in range(2)]
 
-    assert len({*await two(), *await two()}) == 4
+    assert len({*asyncio.run(two()), *asyncio.run(two())}) == 4
     found: list[list[str]] = []
     for journal in (ModuleType("first"), ModuleType("second")):
         monkeypatch.setattr(google_adk, "current_journal", lambda one=journal: (one, False))
         with originating("run:task"):
-            found.append(await two())
+            found.append(asyncio.run(two()))
     assert found[0] == found[1]
     assert len(set(found[0])) == 2
