@@ -1,12 +1,13 @@
 """Agents and teams of AutoGen."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
 from pydantic import BaseModel
 
+from runner.adapters.frameworks.approvals import ask_text
 from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, is_of, keepers
 from runner.bundles import isolation
 from runner.core.errors import InputRequired
@@ -27,8 +28,15 @@ class AutoGen(AgentFramework):
         return isinstance(thing, tuple(self.loaded(module, kind) for module, kind in _KINDS.items()))
 
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
-        """Run the agent or team on the prompt, and return its last message."""
-        last = (await agent.run(task=inputs[PROMPT])).messages[-1]
+        """Run the agent or team on the prompt, and return its last message. If it hands over to a target that does not
+        participate, a person is asked, and it continues with the answer."""
+        messages = (await agent.run(task=inputs[PROMPT])).messages
+        while _hands_over(messages[-1], agent):
+            last = messages[-1]
+            answer = ask_text(_question(messages), {"agent": last.source, "target": last.target})
+            back = type(last)(source=last.target, target=last.source, content=answer)
+            messages = (await agent.run(task=back)).messages
+        last = messages[-1]
         return as_output(last.content if isinstance(last.content, str | BaseModel) else last.to_text())
 
     def record_uses(self) -> None:
@@ -37,23 +45,50 @@ class AutoGen(AgentFramework):
         record_uses(import_module("autogen_core.tools").BaseTool, "run_json", _about)
         executes = self.loaded("autogen_agentchat.agents", "CodeExecutorAgent")
         record_uses(executes, "execute_code_block", _about_code)
-        _ask_people(sys.modules.get("autogen_agentchat.agents._user_proxy_agent"))
+        if (people := sys.modules.get("autogen_agentchat.agents._user_proxy_agent")) is not None:
+            vars(people).setdefault("input", isolation.read_line)
+        if (teams := sys.modules.get("autogen_agentchat.teams._group_chat._chat_agent_container")) is not None:
+            _end_those_that_ask(teams.ChatAgentContainer)
 
 
-def _ask_people(module: Any) -> None:
-    """Wrap the method in which a ``UserProxyAgent`` reads a line. A team hangs if that raises no `Exception`."""
-    if module is None or "input" in vars(module):
+def _hands_over(message: Any, agent: Any) -> bool:
+    """Whether it hands over to a target that does not participate in the team."""
+    kind: Any = AutoGen.loaded("autogen_agentchat.messages", "HandoffMessage")
+    return isinstance(message, kind) and message.target not in getattr(agent, "_participant_names", ())
+
+
+def _question(messages: Sequence[Any]) -> str:
+    """Return what the agent said last, if it said something, and how it hands over."""
+    *earlier, last = messages
+    said = [one.content for one in earlier if one.source == last.source and isinstance(one.content, str)]
+    return "\n".join([*said[-1:], last.content])
+
+
+def _end_those_that_ask(container: Any) -> None:
+    """Wrap the class that has an agent of a team at work: a team hangs if one raises what is no `Exception`."""
+    begin = container.__init__
+    if hasattr(begin, "ends_teams"):
         return
-    module.input = isolation.read_line
-    found = module.UserProxyAgent._get_input
 
-    async def get_input(*args: Any) -> str:
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        begin(self, *args, **kwargs)
+        if (stream := getattr(self._agent, "on_messages_stream", None)) and not hasattr(stream, "ends_teams"):
+            self._agent.on_messages_stream = _raising(stream)
+
+    __init__.ends_teams = True  # type: ignore[attr-defined]  # a mark on a function
+    container.__init__ = __init__
+
+
+def _raising(stream: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncIterator[Any]]:
+    async def on_messages_stream(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
         try:
-            return str(await found(*args))
+            async for one in stream(*args, **kwargs):
+                yield one
         except InputRequired as asked:
             raise RuntimeError(f"a person is asked: {asked}") from asked
 
-    module.UserProxyAgent._get_input = get_input
+    on_messages_stream.ends_teams = True  # type: ignore[attr-defined]  # a mark on a function
+    return on_messages_stream
 
 
 def _about(tool: Any, args: Mapping[str, Any], *_: object, **__: object) -> Use:

@@ -9,7 +9,7 @@ import pytest
 from runner.client import Client
 from runner.testing import Answer, Call, ModelServer
 
-from .test_approvals import AGENTS, AUTOGEN, GOOGLE, GOOGLE_ADK, LLAMA_INDEX, STRANDS, models, needs, pytestmark
+from .test_approvals import AGENTS, AUTOGEN, GOOGLE, GOOGLE_ADK, LLAMA_INDEX, PAY, STRANDS, models, needs, pytestmark
 from .test_approvals_adk import ADK_WORKFLOW
 from .test_approvals_strands import GRAPH, INPUT, PROMPT
 
@@ -39,9 +39,27 @@ ASKING = [
     pytest.param(STRANDS, '{"name": "pay", "reason": {"amount": %d}}', marks=needs("strands"), id="strands"),
     pytest.param(LLAMA_INDEX, '{"prefix": "pay", "reason": {"amount": %d}}', marks=needs("llama_index"), id="llama"),
 ]
+MICROSOFT = (
+    """
+from agent_framework import Agent, tool
+from agent_framework.openai import OpenAIChatCompletionClient
+
+
+@tool(approval_mode="always_require")
+"""
+    + PAY
+    + """
+model = OpenAIChatCompletionClient(model="gpt-4o-mini", base_url={url!r}, api_key="sk-secret")
+agent = Agent(client=model, name="payer", tools=[pay])
+"""
+)
 APPROVED = [
     pytest.param(param.values[0], 'May it use pay({"amount": %d})?', marks=param.marks, id=name)
-    for param, name in zip(AGENTS, ["pydantic-ai", "openai-agents", "batched", "per-call", "agno", "adk"], strict=True)
+    for param, name in zip(
+        [*AGENTS, pytest.param(MICROSOFT, "", marks=needs("agent_framework"))],
+        ["pydantic-ai", "openai-agents", "batched", "per-call", "agno", "adk", "microsoft"],
+        strict=True,
+    )
 ]
 
 
@@ -81,11 +99,52 @@ def pays_and_ends(request: Any) -> Answer:
     """Has 5 paid where there is a tool for it."""
     if not request.tools:
         return Answer("a poem")
+    if "transfer_to_user" in request.tools:
+        return Answer("paid TERMINATE") if request.last == "yes" else Answer(calls=[Call("transfer_to_user", {})])
     return Answer(f"told: {request.results[0]}") if request.results else Answer(calls=[Call("pay", {"amount": 5})])
+
+
+SWARM = """
+from autogen_agentchat.agents import AssistantAgent
+from autogen_agentchat.conditions import HandoffTermination, TextMentionTermination
+from autogen_agentchat.teams import Swarm
+from autogen_ext.models.openai import OpenAIChatCompletionClient
+
+model = OpenAIChatCompletionClient(model="gpt-4o-mini", base_url={url!r}, api_key="sk-secret", max_retries=0)
+payer = AssistantAgent("payer", model, handoffs=["user"])
+until = HandoffTermination(target="user") | TextMentionTermination("TERMINATE")
+team = Swarm([payer], termination_condition=until)
+"""
+
+CODE = """
+import asyncio
+from autogen_agentchat.agents import ApprovalRequest, ApprovalResponse, CodeExecutorAgent
+from autogen_agentchat.conditions import MaxMessageTermination
+from autogen_agentchat.teams import RoundRobinGroupChat
+from autogen_ext.code_executors.local import LocalCommandLineCodeExecutor
+
+
+def approve(request: ApprovalRequest) -> ApprovalResponse:
+    said = input("May it run this? ")
+    return ApprovalResponse(approved=said == "yes", reason=said)
+
+
+async def main():
+    async with LocalCommandLineCodeExecutor(work_dir=".") as executor:
+        coder = CodeExecutorAgent("coder", executor, approval_func=approve)
+        team = RoundRobinGroupChat([coder], termination_condition=MaxMessageTermination(2))
+        print((await team.run(task="```python\\nprint(6 * 7)\\n```")).messages[-1].content)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
 
 
 PEOPLE = [
     pytest.param(AUTOGEN, "", ["More.", "APPROVE"], "APPROVE", 1, marks=needs("autogen_agentchat"), id="autogen"),
+    pytest.param(SWARM, "", ["no", "yes"], "paid TERMINATE", 3, marks=needs("autogen_agentchat"), id="autogen-swarm"),
+    pytest.param(CODE, "", ["yes"], "42", 0, marks=needs("autogen_ext"), id="autogen-code"),
     pytest.param(PROMPT, ":__main__()", ["Ada", "yes"], "['Ada', 'yes']", 0, marks=needs("prompt_toolkit"), id="keys"),
     pytest.param(ADK_WORKFLOW, "", ["21"], "42", 0, marks=needs(GOOGLE), id="adk-workflow"),
     pytest.param(GOOGLE_ADK, "", ["approved"], 'told: {"result": "paid 5"}', 2, marks=needs(GOOGLE), id="adk"),
