@@ -15,6 +15,7 @@ _SETTINGS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("index-url", "UV_DEFAULT_INDEX", "", ("UV_INDEX_URL", "index", "index-url")),
     ("extra-index-url", "UV_INDEX", " ", ("UV_EXTRA_INDEX_URL", "index", "extra-index-url")),
     ("find-links", "UV_FIND_LINKS", ",", ("find-links",)),
+    ("constraint", "UV_CONSTRAINT", " ", ("constraint-dependencies",)),
     ("trusted-host", "UV_INSECURE_HOST", " ", ("allow-insecure-host",)),
     ("cert", "SSL_CERT_FILE", "", ()),
     ("client-cert", "SSL_CLIENT_CERT", "", ()),

@@ -16,6 +16,7 @@ find_links = /wheels
 trusted-host = one.example
     two.example
 cert = /etc/ca.pem
+constraint = /etc/constraints.txt
 [install]
 find-links = /wheels /more
 [download]
@@ -26,6 +27,7 @@ ALL = {
     "UV_INDEX": "https://one.example/simple https://two.example/simple",
     "UV_INDEX_STRATEGY": "unsafe-best-match",
     "UV_FIND_LINKS": "/wheels,/more",
+    "UV_CONSTRAINT": "/etc/constraints.txt",
     "UV_INSECURE_HOST": "one.example two.example",
     "SSL_CERT_FILE": "/etc/ca.pem",
 }
@@ -78,12 +80,16 @@ def test_a_file_that_is_none_says_nothing(environ: dict[str, str], tmp_path: Pat
 def test_what_uv_s_own_files_say_stays(environ: dict[str, str], tmp_path: Path, file: str, text: str) -> None:
     (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / file).write_text(text)
-    assert pip_settings.for_uv(tmp_path, environ).keys() == {"UV_INSECURE_HOST", "SSL_CERT_FILE"}
+    assert pip_settings.for_uv(tmp_path, environ).keys() == {"UV_CONSTRAINT", "UV_INSECURE_HOST", "SSL_CERT_FILE"}
 
 
 def test_what_uv_s_own_variables_say_stays(environ: dict[str, str], tmp_path: Path) -> None:
     own = {"UV_INDEX_URL": "https://own.example", "UV_EXTRA_INDEX_URL": "https://more.example", "SSL_CERT_FILE": "/own"}
-    assert pip_settings.for_uv(tmp_path, {**environ, **own}).keys() == {"UV_FIND_LINKS", "UV_INSECURE_HOST"}
+    assert pip_settings.for_uv(tmp_path, {**environ, **own}).keys() == {
+        "UV_CONSTRAINT",
+        "UV_FIND_LINKS",
+        "UV_INSECURE_HOST",
+    }
 
 
 @pytest.mark.parametrize(
