@@ -90,6 +90,10 @@ class CallSlots:
         """Whether the next call with this request is recorded."""
         return bool(self._waiting.get(self._request(prefix, digest, unattributed=unattributed)))
 
+    def is_waiting(self, key: str) -> bool:
+        """Whether this recorded call has not been made again yet."""
+        return any(key == one for _, one in self._waiting.get(key.rpartition("#")[0], ()))
+
     def _request(self, prefix: str, digest: str, *, unattributed: bool) -> str:
         request = f"{prefix}@{digest}"
         if unattributed and not self._waiting.get(request):

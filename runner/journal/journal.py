@@ -12,6 +12,7 @@ from runner.core.errors import InputRequired
 from runner.core.ledger import STEP, AccountKey, Kind, caller
 from runner.journal import steps
 from runner.journal.cancellation.cancel_scope import CancelScope
+from runner.journal.end_order import overtaken
 from runner.journal.human_answers import Answer
 from runner.journal.model_calls import ModelCalls
 from runner.journal.recorder import Recorder, StepObserver
@@ -54,6 +55,8 @@ class Journal(ModelCalls):
         self._occurrences = defaultdict(int)
         self._found = recorded
         self._progress = JournalProgress(self._recorded)
+        self._overtaken = overtaken(recorded) if recorded else {}
+        self._held = set()
         self.doing = Doing()
         self._lock = _RLock()
         self._writing = _RLock() if not waiting.shared else waiting.TaskLock()
@@ -70,6 +73,7 @@ class Journal(ModelCalls):
         self._found = {**records, **self._found}
         for key, text in records.items():
             self._recorded.setdefault(key, text)
+        self._overtaken |= overtaken(records)
 
     @property
     def is_over(self) -> bool:
@@ -119,6 +123,8 @@ class Journal(ModelCalls):
         if is_async:
             return self._astep(name, frame, recorded, result_type, fn, args, kwargs, watch)
         if recorded is not None:
+            if frame.key in self._held:
+                self.hold(frame)
             return self.replay(frame, recorded, result_type)
         if before is not None:
             before()
@@ -147,6 +153,8 @@ class Journal(ModelCalls):
         watch: StepObserver | None,
     ) -> Any:
         if recorded is not None:
+            if frame.key in self._held:
+                await self.hold_async(frame)
             return self.replay(frame, recorded, result_type)
         with self.cancel_scope.call:
             mark, token = self._begin(frame, watch)

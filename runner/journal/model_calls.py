@@ -14,11 +14,9 @@ from runner.journal.steps import Frame, current_step, supersede
 
 
 class ModelCalls(StepWrites):
-    """The model calls of one task. ``calls`` is their number so far, replayed or made."""
+    """The model calls of one task."""
 
     replay_from_start: bool
-    calls_out: set[Frame]  #: those that are under way
-    calls = 0
     root: Path | None = None  #: where code was imported from whose calls were made elsewhere, too: it does not count
 
     def has_call(self, digest: str, *, unattributed: bool = False) -> bool:
@@ -42,11 +40,18 @@ class ModelCalls(StepWrites):
             place = self._calls.reserve("" if outer is None else self._within(outer), digest, unattributed=unattributed)
             recorded = json.loads(self._recorded[place.key]) if place.recorded else None
             entry = AccountKey("model", caller.get().agent, model() if recorded is None else recorded["model"])
+            frame = Frame(self, place.key, entry, outer)
+            frame.ends_in = ends_in = self if outer is None or outer.journal is not self else outer
+            frame.before = ends_in.last_ended
             if recorded is not None:
                 self._progress.serve(place.key, entry, usage_in(recorded))
+                if place.key in self._overtaken:
+                    self._held.add(place.key)
+                else:
+                    ends_in.last_ended = place.key
         if recorded is not None:
             self._supersede_enclosing(outer)
-        return Frame(self, place.key, entry, outer), place, recorded
+        return frame, place, recorded
 
     def serve_call(self, chain: str, read: Callable[[Mapping[str, Any]], Any]) -> tuple[AccountKey, Any] | None:
         """Replay the call with this chain, as `place_call` would, if it is recorded and ``read`` can parse its
@@ -56,9 +61,10 @@ class ModelCalls(StepWrites):
         with self._lock:
             digest, key = self._calls.find(self._within(outer), chain)
             recorded = json.loads(self._recorded[key]) if key else {}
-            if not key or (value := read(recorded)) is None:
+            if not key or key in self._overtaken or (value := read(recorded)) is None:
                 return None
             self.calls += 1
+            (self if outer is None or outer.journal is not self else outer).last_ended = key
             self._calls.reserve(self._within(outer), digest)
             entry = AccountKey("model", caller.get().agent, recorded["model"])
             self._progress.serve(key, entry, usage_in(recorded))
@@ -77,6 +83,17 @@ class ModelCalls(StepWrites):
         with self.cancel_scope.write:
             for entry in supersede(outer):
                 self._recorder.drop_step(entry)
+
+    def is_held(self, frame: Frame) -> bool:
+        """Whether the call is recorded, and replayed later: `hold` it."""
+        return frame.key in self._held
+
+    def streams(self, frame: Frame) -> None:
+        """The answer begins to come, and may be acted on before its end: what begins from now on is none that the call
+        ends after.
+        """
+        under_way = [one.key for one in (*self.doing.frames, *self.calls_out)]
+        frame.beside = under_way if frame.ends_in is None else (*under_way, frame.ends_in.last_ended)
 
     async def enter_call(self, frame: Frame) -> None:
         """The same for a call that a coroutine intends, grouped with others."""

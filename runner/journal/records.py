@@ -22,8 +22,14 @@ OneFrame = TypeVar("OneFrame", bound=Frame)
 
 
 class RecordedSteps(Turns):
-    """The records of one task, and which of them it has passed."""
+    """The records of one task, and which of them it has passed. ``calls`` is the number of its model calls so far,
+    replayed or made; ``last_ended`` the key of the step that ended last outside of others."""
 
+    calls = 0
+    last_ended = ""
+    _looked_up = 0  #: steps so far
+    _overtaken: dict[str, str]  #: which records are to be replayed after which others: see `end_order`
+    _held: set[str]  #: the keys of steps that are replayed later
     _recorded: dict[str, str]
     _found: Mapping[str, str]  #: as it was before anything was done
     _progress: JournalProgress
@@ -57,6 +63,7 @@ class RecordedSteps(Turns):
         with self._lock:
             self._occurrences = defaultdict(int, self._calls.fast_forward(position))
             self._progress.skip(position.values(), account)
+            self._overtaken.clear()  # the others may be behind it
 
     def mark_done(self, name: str, args: tuple[Any, ...], times: int) -> None:
         """Count a step as made so many times by a part that this task skips, so that the next one is another step."""
@@ -88,10 +95,17 @@ class RecordedSteps(Turns):
             identity = name if outer is None else self._within(outer) + name
             self._occurrences[identity] = occurrence = self._occurrences.get(identity, 0) + 1
             frame = of(self, f"{identity}#{occurrence}", entry, outer)
+            frame.ends_in = ends_in = self if outer is None or outer.journal is not self else outer
+            frame.before = ends_in.last_ended
+            self._looked_up += 1
             recorded = self._recorded.get(frame.key) if usable is None else frame.find(self._recorded, usable)
             if recorded is not None:
                 self._progress.replay_step(entry, self._calls.inside(frame.key))
                 self._progress.mark_passed(frame.recorded_as)
+                if frame.recorded_as in self._overtaken:
+                    self._held.add(frame.key)
+                else:
+                    ends_in.last_ended = frame.key
         return frame, recorded
 
     def replay(self, frame: Frame, recorded: str, result_type: Any) -> Any:

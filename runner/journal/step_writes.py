@@ -10,8 +10,8 @@ from runner.core import fault_points
 from runner.core.errors import InputRequired, Interrupted
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage
 from runner.journal import steps
+from runner.journal.end_order import EndOrder, in_order
 from runner.journal.recorder import BegunStep, DoneStep, Post, PostSteps, Recorder, StepObserver
-from runner.journal.records import RecordedSteps
 from runner.journal.steps import Frame, Kept, StepFiles, supersede
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def _nothing() -> None:
     """The write is acknowledged."""
 
 
-class StepWrites(RecordedSteps):
+class StepWrites(EndOrder):
     """The writes of one task. Each returns once it is acknowledged, except for `post_result` and `post_results`."""
 
     _recorder: Recorder
@@ -274,8 +274,14 @@ class StepWrites(RecordedSteps):
             if watch is not None:
                 watch.failed(error)
             raise
+        kept = text
+        if (ends_in := frame.ends_in) is not None:
+            if ends_in.last_ended is frame.before:  # as `in_order`, which would be one more call
+                ends_in.last_ended = frame.key
+            else:
+                kept = in_order(frame, text)
         with self.cancel_scope.write:
-            self.keep_result(frame, text, reported=self.watched and watch is not None)
+            self.keep_result(frame, kept, reported=self.watched and watch is not None)
             if watch is not None:
                 watch.ended(value)
         fault_points.reached("step recorded, task not ended")

@@ -13,7 +13,7 @@ import threading
 import types
 import typing
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextvars import ContextVar, Token
 from hashlib import sha256
 from json.encoder import encode_basestring_ascii
@@ -268,15 +268,28 @@ NO_FILES = NoFiles()
 # -- the steps that are being done, and how far the task is
 
 
+class Ends(Protocol):
+    """What steps end in: a task, or the step around them."""
+
+    last_ended: str
+    """The key of the one that ended last; "" for none."""
+
+
 class Frame:
     """A step in progress. ``entry`` is its kind in the account; None once inner steps count instead. It is recorded
-    under its key, unless the record there cannot be replayed."""
+    under its key, unless the record there cannot be replayed. ``ends_in``: where the order of ends is kept, the frame
+    around it or its journal; ``before``: what had ended there last as it began; ``beside``: all that may count as
+    ended while it was in progress, None for whatever did.
+    """
 
-    __slots__ = ("entry", "journal", "key", "outer", "recorded_as")
+    __slots__ = ("before", "beside", "ends_in", "entry", "journal", "key", "last_ended", "outer", "recorded_as")
 
     def __init__(self, journal: object, key: str, entry: AccountKey | None, outer: "Frame | None") -> None:
         self.journal, self.key, self.entry, self.outer = journal, key, entry, outer
         self.recorded_as = key
+        self.last_ended = self.before = ""
+        self.ends_in: Ends | None = None
+        self.beside: Collection[str] | None = None
 
     def find(self, records: Mapping[str, str], usable: Callable[[str, str], bool]) -> str | None:
         """Return its record if it can be replayed. ``usable`` decides that from a record's name and text."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from runner.core.ledger import STEP, Usage
 from runner.journal.call_slots import CallSlot
+from runner.journal.end_order import in_order
 from runner.journal.journal import Journal
 from runner.journal.steps import Frame
 
@@ -42,6 +43,27 @@ class Call:
     def diverged(self) -> bool:
         """Whether something else was recorded where it was made."""
         return self._journal.diverged(self._place)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is recorded, and to be replayed after another step: `hold` it."""
+        return self._journal.is_held(self._frame)
+
+    def hold(self) -> None:
+        """Return when it may be replayed."""
+        self._journal.hold(self._frame)
+
+    async def hold_async(self) -> None:
+        """Return when it may be replayed."""
+        await self._journal.hold_async(self._frame)
+
+    def streams(self) -> None:
+        """Its answer begins to come, piece by piece."""
+        self._journal.streams(self._frame)
+
+    def in_order(self, text: str) -> str:
+        """Return its record, with its place in the order in which steps end."""
+        return in_order(self._frame, text)
 
     def check(self) -> None:
         """Stop here, if the task is to stop."""

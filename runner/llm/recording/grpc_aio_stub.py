@@ -100,7 +100,7 @@ class _Call:
     async def unary_unary(self, request: bytes, *args: Any) -> Any:
         """The message that answers a request; the status says whether it was answered."""
         with self._deciding():
-            made = self._begun(request)
+            made = await self._begun(request)
             if made is None:
                 return await self._leaves().unary_unary(request, *args)
             if self._recorded is not None:
@@ -124,7 +124,7 @@ class _Call:
     async def initiate_unary_stream(self, request: bytes, *args: Any) -> None:
         """Send the request."""
         with self._deciding():
-            made = self._begun(request)
+            made = await self._begun(request)
             if made is None:
                 await self._leaves().initiate_unary_stream(request, *args)
                 return
@@ -184,8 +184,10 @@ class _Call:
         code = self._library._common.CYGRPC_STATUS_CODE_TO_STATUS_CODE[status.code()]
         return Failure(code.name, text(status.details() or ""), status.trailing_metadata())
 
-    def _begun(self, request: bytes) -> RpcCall | None:
+    async def _begun(self, request: bytes) -> RpcCall | None:
         made = call_here(self._address, lambda: request)
+        if made is not None:
+            await made.hold_async()
         found = None if made is None else made.replayed()
         if found is not None:
             self._recorded = deque(found)

@@ -52,11 +52,18 @@ class RecordedCall:
         """The recorded answer of the model, if there is one: it is served now."""
         if self._call.recorded is None:
             return None
+        if self._call.is_held:
+            self._call.hold()
         self._call.check()
         answer = wire.answer_of(self._call.recorded)
         if self._caller.on_result is not None:
             self._caller.on_result(CallResult(self._call.entry.model, answer.usage, replayed=True))
         return answer
+
+    async def hold_async(self) -> None:
+        """In a coroutine, before `recorded`: return when that may be served."""
+        if self._call.recorded is not None and self._call.is_held:
+            await self._call.hold_async()
 
     def wait(self) -> None:
         """Return when it may be made."""
@@ -190,6 +197,7 @@ class RecordedCall:
         """Return what a streamed answer passes through; the call ends with it. ``encoded``: as its Content-Encoding
         says.
         """
+        self._call.streams()
         self._is_streamed, asked, decode = True, self._asked, self._decoder(encoded=encoded)
         ends, all_said = (None, None) if self._is_kept_encoded else (asked.ends, asked.all_said)
         return Tee(wire.Tape(ends, framed=wire.is_framed(self._by_name, version), all_said=all_said), self, decode)
@@ -228,7 +236,7 @@ class RecordedCall:
         answer = wire.Answer(self._status, kept, body, usage)
         if self._call.diverged:
             self._observer.diverged()
-        return answer.text(model=entry.model, agent=entry.agent, chain=self._link.chain)
+        return self._call.in_order(answer.text(model=entry.model, agent=entry.agent, chain=self._link.chain))
 
     def _recorded(self, usage: Usage) -> None:
         if self._caller.on_result is not None:

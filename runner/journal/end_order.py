@@ -1,0 +1,106 @@
+"""The order in which concurrent steps ended, which a replay keeps.
+
+Some frameworks give a model the results of concurrent tools in the order in which those ended. Replayed at once, they
+would end in the order in which they began, and the next request would be another one, which is paid. So the record of a
+step says which other one ended last before it, if that was while it was in progress, and it is replayed after that.
+
+The record says so by white space at its end. That is the same JSON for all readers, of older versions too, and takes
+no further write. Steps one after the other have none.
+
+The same code never waits in vain: the other step began before this one had ended, and so without its result. If code
+does other things than before, nothing is waited for any more after `PATIENCE`.
+"""
+
+from binascii import crc32
+from collections.abc import Iterator, Mapping
+
+from runner.journal.call_slots import is_call
+from runner.journal.records import RecordedSteps
+from runner.journal.steps import Frame
+
+PATIENCE = 5.0  #: seconds without a new step until nothing is waited for any more
+LOOK = 0.002  #: seconds between two looks whether the other step has ended
+TAKEN = 10  #: so many looks later its result has been taken, on a loop by as many turns at least
+
+_DIGITS = " \t\n\r"
+_LENGTH = 16
+
+
+def spelled(key: str) -> str:
+    """Return a hash of a step's key as white space."""
+    digest = crc32(key.encode())
+    return "".join([_DIGITS[digest >> shift & 3] for shift in range(0, 2 * _LENGTH, 2)])
+
+
+def overtaken(recorded: Mapping[str, str]) -> dict[str, str]:
+    """Return the names of the records that are to be replayed after others, each with the hash of the other's key."""
+    return {name: text[-_LENGTH:] for name, text in recorded.items() if text[-_LENGTH:].isspace()}
+
+
+def in_order(frame: Frame, text: str) -> str:
+    """The step ends now: return its record, which says after which other one that is."""
+    ends_in = frame.ends_in
+    if ends_in is not None:
+        last, ends_in.last_ended = ends_in.last_ended, frame.key
+        if last is not frame.before and (frame.beside is None or last in frame.beside):
+            return text + spelled(last)
+    return text
+
+
+class EndOrder(RecordedSteps):
+    """The order of one task's steps."""
+
+    calls_out: set[Frame]  #: the model calls that are under way
+    _by_hash: Mapping[str, str] | None = None
+
+    def hold(self, frame: Frame) -> None:
+        """Return when a held step may be replayed."""
+        for seconds in self._held_back(frame):
+            self.cancel_scope.sleep(seconds)
+
+    async def hold_async(self, frame: Frame) -> None:
+        """The same in a coroutine."""
+        for seconds in self._held_back(frame):
+            self.cancel_scope.check()
+            await self.clock.sleep_async(seconds)
+
+    def _held_back(self, frame: Frame) -> Iterator[float]:
+        """Yield how long to sleep, repeatedly, until a held step may be replayed."""
+        name, seen, end = frame.recorded_as, (-1, -1, -1), 0.0
+        other = self._key_of(self._overtaken.get(name, ""))
+        try:
+            while other and name in self._overtaken and not self._is_over(other):
+                now = self._looked_up, self.calls, len(self._held)
+                if now != seen or self._is_made(other):
+                    seen, end = now, self.clock.monotonic() + PATIENCE
+                elif self.clock.monotonic() > end:
+                    self._overtaken.clear()
+                yield LOOK
+            for _ in range(TAKEN if other else 0):
+                yield LOOK
+        finally:
+            with self._lock:
+                self._held.discard(frame.key)
+                if frame.ends_in is not None:
+                    frame.ends_in.last_ended = frame.key
+
+    def _key_of(self, hashed: str) -> str:
+        """Return the key of a recorded step; "" if there is none with this hash."""
+        with self._lock:
+            if self._by_hash is None:
+                self._by_hash = {spelled(key): key for key in self._recorded}
+        return self._by_hash.get(hashed, "")
+
+    def _is_over(self, key: str) -> bool:
+        """Whether this step has ended, or is behind the task, or raised."""
+        with self._lock:
+            identity, _, number = key.rpartition("#")
+            if is_call(key):
+                has_begun = not self._calls.is_waiting(key)
+            else:
+                has_begun = self._occurrences.get(identity, 0) >= int(number)
+        return has_begun and key not in self._held and not self._is_made(key)
+
+    def _is_made(self, key: str) -> bool:
+        """Whether the step is under way, as its record could not be used."""
+        return any(one.key == key for one in [*list(self.doing.frames), *list(self.calls_out)])
