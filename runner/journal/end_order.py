@@ -22,14 +22,13 @@ PATIENCE = 5.0  #: seconds without a new step until nothing is waited for any mo
 LOOK = 0.002  #: seconds between two looks whether the other step has ended
 TAKEN = 10  #: so many looks later its result has been taken, on a loop by as many turns at least
 
-_DIGITS = " \t\n\r"
+_DIGITS = str.maketrans({f"{digit:x}": " \t\n\r"[digit >> 2] + " \t\n\r"[digit & 3] for digit in range(16)})
 _LENGTH = 16
 
 
 def spelled(key: str) -> str:
     """Return a hash of a step's key as white space."""
-    digest = crc32(key.encode())
-    return "".join([_DIGITS[digest >> shift & 3] for shift in range(0, 2 * _LENGTH, 2)])
+    return f"{crc32(key.encode()):08x}".translate(_DIGITS)
 
 
 def overtaken(recorded: Mapping[str, str]) -> dict[str, str]:
@@ -43,7 +42,7 @@ def in_order(frame: Frame, text: str) -> str:
     if ends_in is not None:
         last, ends_in.last_ended = ends_in.last_ended, frame.key
         if last is not frame.before and (frame.beside is None or last in frame.beside):
-            return text + spelled(last)
+            return text + f"{crc32(last.encode()):08x}".translate(_DIGITS)  # as `spelled`, which would be one more call
     return text
 
 
@@ -55,16 +54,16 @@ class EndOrder(RecordedSteps):
 
     def hold(self, frame: Frame) -> None:
         """Return when a held step may be replayed."""
-        for seconds in self._held_back(frame):
+        for seconds in self._held_back(frame, turn=LOOK):
             self.cancel_scope.sleep(seconds)
 
     async def hold_async(self, frame: Frame) -> None:
-        """The same in a coroutine."""
-        for seconds in self._held_back(frame):
+        """The same in a coroutine. If the other one has ended already, some turns of the loop are enough."""
+        for seconds in self._held_back(frame, turn=0.0):
             self.cancel_scope.check()
             await self.clock.sleep_async(seconds)
 
-    def _held_back(self, frame: Frame) -> Iterator[float]:
+    def _held_back(self, frame: Frame, turn: float) -> Iterator[float]:
         """Yield how long to sleep, repeatedly, until a held step may be replayed."""
         name, seen, end = frame.recorded_as, (-1, -1, -1), 0.0
         other = self._key_of(self._overtaken.get(name, ""))
@@ -75,9 +74,10 @@ class EndOrder(RecordedSteps):
                     seen, end = now, self.clock.monotonic() + PATIENCE
                 elif self.clock.monotonic() > end:
                     self._overtaken.clear()
+                turn = LOOK
                 yield LOOK
             for _ in range(TAKEN if other else 0):
-                yield LOOK
+                yield turn
         finally:
             with self._lock:
                 self._held.discard(frame.key)

@@ -64,7 +64,8 @@ def install(module: Any) -> None:
             with ContextValue(_making, None):  # what a call's own middleware asks on its way, as for a token
                 return await request(self, method, str_or_url, **kw)
         call = RecordedCall(asked, *found)
-        await call.hold_async()
+        if call.is_held:
+            await call.hold_async()
         if (answer := call.recorded()) is not None:
             return await _response(library, self, method, url, answer)
         await call.wait_async()

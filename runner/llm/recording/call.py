@@ -7,7 +7,6 @@ from typing import Any
 
 from runner.core.ledger import STEP, Usage
 from runner.journal.call_slots import CallSlot
-from runner.journal.end_order import in_order
 from runner.journal.journal import Journal
 from runner.journal.steps import Frame
 
@@ -26,6 +25,7 @@ class Call:
         self._held: contextlib.AbstractContextManager[None] | None = None
         self._lock = threading.Lock()
         self.recorded = recorded
+        self.frame = frame  #: its step
         self._noted = False
         self.has_left = False
 
@@ -60,10 +60,6 @@ class Call:
     def streams(self) -> None:
         """Its answer begins to come, piece by piece."""
         self._journal.streams(self._frame)
-
-    def in_order(self, text: str) -> str:
-        """Return its record, with its place in the order in which steps end."""
-        return in_order(self._frame, text)
 
     def check(self) -> None:
         """Stop here, if the task is to stop."""

@@ -186,7 +186,7 @@ class _Call:
 
     async def _begun(self, request: bytes) -> RpcCall | None:
         made = call_here(self._address, lambda: request)
-        if made is not None:
+        if made is not None and made.is_held:
             await made.hold_async()
         found = None if made is None else made.replayed()
         if found is not None:

@@ -82,7 +82,8 @@ def install(library: Any) -> None:
                     unrecorded.look_at(request.method, str(request.url), await request.aread())
                 return await handle_async(self, redirect_request(library, request))
             exchange = _Exchange(library, request, RecordedCall(asked, *found))
-            await exchange.call.hold_async()
+            if exchange.call.is_held:
+                await exchange.call.hold_async()
             if (answer := exchange.recorded()) is not None:
                 return answer
             await exchange.call.wait_async()

@@ -7,6 +7,7 @@ from typing import Any
 from runner.core import fault_points
 from runner.core.errors import RunnerError
 from runner.core.ledger import NO_TOKENS, CallResult, Usage, caller
+from runner.journal.end_order import in_order
 from runner.journal.journal import Journal
 from runner.llm.clients import prompt_caching
 from runner.llm.recording import code_location, wire
@@ -40,6 +41,7 @@ class RecordedCall:
         self._call = Call(journal, *journal.place_call(asked.digest, asked.model, unattributed=unattributed))
         self.instead: Standin | None = chosen() or (named(journal.standin) if journal.standin else None)
         self._unattributed = unattributed
+        self.is_held = self._call.recorded is not None and self._call.is_held  #: it is replayed later: `hold_async`
         self._link = Link()
         self._caller = caller.get()
         self._has_left_whole = self._is_streamed = self._has_ended = self._is_kept_encoded = False
@@ -52,7 +54,7 @@ class RecordedCall:
         """The recorded answer of the model, if there is one: it is served now."""
         if self._call.recorded is None:
             return None
-        if self._call.is_held:
+        if self.is_held:
             self._call.hold()
         self._call.check()
         answer = wire.answer_of(self._call.recorded)
@@ -62,8 +64,8 @@ class RecordedCall:
 
     async def hold_async(self) -> None:
         """In a coroutine, before `recorded`: return when that may be served."""
-        if self._call.recorded is not None and self._call.is_held:
-            await self._call.hold_async()
+        await self._call.hold_async()
+        self.is_held = False
 
     def wait(self) -> None:
         """Return when it may be made."""
@@ -236,7 +238,11 @@ class RecordedCall:
         answer = wire.Answer(self._status, kept, body, usage)
         if self._call.diverged:
             self._observer.diverged()
-        return self._call.in_order(answer.text(model=entry.model, agent=entry.agent, chain=self._link.chain))
+        text, frame = answer.text(model=entry.model, agent=entry.agent, chain=self._link.chain), self._call.frame
+        if frame.ends_in is None or frame.ends_in.last_ended is not frame.before:
+            return in_order(frame, text)
+        frame.ends_in.last_ended = frame.key  # as `in_order`, which would be one more call
+        return text
 
     def _recorded(self, usage: Usage) -> None:
         if self._caller.on_result is not None:
