@@ -254,8 +254,9 @@ def reach(client: Client, what: str, url: str, option: str, ask: Callable[[], T]
     try:
         return ask() if ask is not None else client.ping() and None
     except (AuthenticationError, NoPermissionError, *REFUSES) as error:
-        if isinstance(error, REFUSES) and not forbidden(error):
-            raise StoreUnreachable(f"{what} is unavailable: {format_store_error(error)}. {remedy(error)}") from None
+        refusal = not_now(error) or error
+        if not forbidden(refusal) or (isinstance(refusal, NotNow) and refusal.code == "NOPERM"):
+            raise StoreUnreachable(f"{what} is unavailable: {format_store_error(refusal)}. {remedy(refusal)}") from None
         master = address.watched(address.standard(url))
         raise StoreUnreachable(
             f"{what} refuses to authenticate: {brief(error)}. Check user and password in the URL"

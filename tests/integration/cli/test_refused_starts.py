@@ -1,12 +1,14 @@
 """A store that refuses for a while as a command begins, or in its midst: the command waits, says so, and goes on."""
 
 import logging
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from runner.client import Client
 from runner.providers.redis import waiting_client
+from runner.providers.redis.outages import FORBIDDEN
 from runner.testing import Command, FaultProxy, Refuse
 from runner.testing.fault_proxy import ANSWERED, REFUSALS
 
@@ -58,7 +60,7 @@ def fine(verb: str, said: Said) -> bool:
     return said.code == {"doctor": 1, "wait": 3}.get(verb, 0) and "Redis" not in said.err
 
 
-@pytest.mark.parametrize("code", REFUSALS)
+@pytest.mark.parametrize("code", sorted(REFUSALS.keys() - FORBIDDEN))
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_command_waits_for_a_store_that_refuses_at_first(verb, code, ask, proxy, caplog):
     caplog.set_level(logging.WARNING)
@@ -73,6 +75,23 @@ def test_a_command_waits_for_a_store_that_refuses_at_first(verb, code, ask, prox
     begins, ends = [line for line in caplog.messages if "store" in line]
     assert begins.startswith("waiting for the store: it refuses "), begins
     assert ends.startswith("the store is back after "), ends
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("NOPERM", r"is unavailable: it refuses everything, because its access list forbids .* \(ACL SETUSER\)\."),
+        ("NOAUTH", r"refuses to authenticate: it requires a password\. Check user and password in the URL\."),
+    ],
+)
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_command_that_is_not_let_in_says_so_at_once(verb, code, says, ask, proxy):
+    """An operator has to change something, so it does not wait."""
+    proxy.decide = lambda command: None if command.name in ANSWERED[code] else Refuse(code)
+    said = ask(verb)
+    assert said.code == 4, said
+    assert re.search(says, said.out + said.err), said
+    assert "Traceback" not in said.err
 
 
 @pytest.mark.parametrize("code", ["BUSY", "LOADING"])
