@@ -9,6 +9,7 @@ from typing import Any
 from runner.core.ledger import AccountKey, Usage, caller, usage_in
 from runner.journal.call_slots import CallSlot
 from runner.journal.recorder import BegunStep, DoneStep
+from runner.journal.records import HELD_AT_MOST
 from runner.journal.step_writes import StepWrites
 from runner.journal.steps import Frame, current_step, supersede
 
@@ -45,7 +46,7 @@ class ModelCalls(StepWrites):
             frame.before = ends_in.last_ended
             if recorded is not None:
                 self._progress.serve(place.key, entry, usage_in(recorded))
-                if place.key in self._overtaken:
+                if place.key in self._overtaken and len(self._held) < HELD_AT_MOST:
                     self._held.add(place.key)
                 else:
                     ends_in.last_ended = place.key

@@ -20,6 +20,9 @@ from runner.journal.steps import Doing, Frame, JournalProgress, NoFiles, StepFil
 
 OneFrame = TypeVar("OneFrame", bound=Frame)
 
+HELD_AT_MOST = 32
+"""So many concurrent steps are replayed in the order in which they had ended: each takes hundredths of a second."""
+
 
 class RecordedSteps(Turns):
     """The records of one task, and which of them it has passed. ``calls`` is the number of its model calls so far,
@@ -102,7 +105,7 @@ class RecordedSteps(Turns):
             if recorded is not None:
                 self._progress.replay_step(entry, self._calls.inside(frame.key))
                 self._progress.mark_passed(frame.recorded_as)
-                if frame.recorded_as in self._overtaken:
+                if frame.recorded_as in self._overtaken and len(self._held) < HELD_AT_MOST:
                     self._held.add(frame.key)
                 else:
                     ends_in.last_ended = frame.key

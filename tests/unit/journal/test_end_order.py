@@ -3,7 +3,7 @@
 import asyncio
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from typing import Any
 
@@ -14,6 +14,7 @@ from runner.journal import end_order
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.journal import Journal
 from runner.journal.recorder import OneByOne
+from runner.journal.records import HELD_AT_MOST
 
 ORDERS = ["abcd", "dcba", "cadb", "bdac"]
 
@@ -183,3 +184,21 @@ def test_a_stop_ends_the_wait(attempt):
     with pytest.raises(Interrupted):
         journal.step("look", str, ("a",), {})
     stop.join()
+
+
+@pytest.mark.parametrize("made", [on_a_loop, of_threads])
+def test_a_replay_of_many_holds_no_more_than_some(made, attempt, monkeypatch):
+    """A hundred that had ended in the order in which they began: to hold all of them took 3 seconds."""
+    names = "".join(chr(0x4E00 + number) for number in range(100))
+    assert made(attempt(), names, names) == names
+    held, journal = [], attempt()
+    wait = journal._held_back
+
+    def held_back(*given: Any, **named: Any) -> Iterator[float]:
+        for seconds in wait(*given, **named):
+            held.append(len(journal._held))
+            yield seconds
+
+    monkeypatch.setattr(journal, "_held_back", held_back)
+    assert sorted(made(journal, names, None)) == sorted(names)
+    assert 1 < max(held) <= HELD_AT_MOST
