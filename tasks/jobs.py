@@ -245,10 +245,10 @@ class Process:
 def share() -> None:
     """In the main process, before its pool forks."""
     global OUT
-    places, forked = capacity.slots(), _has_children()
+    slots, forked = capacity.slots(), _has_children()
     task_threads = shared_process.PROCESSES * shared_process.THREADS if capacity.shared() else 0
-    OUT = shared_memory.share_sent(setting("RUNNER_WORKER_ID", ""), identity(state_url()), places if forked else 1)
-    shared_memory.share(places, forked=forked, task_threads=task_threads)
+    OUT = shared_memory.share_sent(setting("RUNNER_WORKER_ID", ""), identity(state_url()), slots if forked else 1)
+    shared_memory.share(slots, forked=forked, task_threads=task_threads)
     shared_process.share()
     observers.installed()  # what each of its children would look for, and make, for itself
     adapters.names()  # this, too: it reads what each installed package says of itself

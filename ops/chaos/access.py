@@ -12,10 +12,9 @@ import sys
 import time
 from collections import Counter
 
-from ring_runs import LEASE, Ring, log_in, ring
+from ring_runs import LEASE, Ring, log_in, ring, tally
 from store_faults import PAUSE
 
-from runner.client import RunHandle
 from runner.providers.redis.connection import connect
 from runner.testing import eventually
 
@@ -44,30 +43,18 @@ def change(stage: Ring, kind: str, seconds: float) -> None:
             admin.execute_command("ACL", "DELUSER", stage.user)
         if kind in CUT:
             admin.execute_command("CLIENT", "KILL", "USER", stage.user)
-        time.sleep(seconds)
+        time.sleep(seconds)  # so long it is gone
         log_in(admin, stage.user)
 
 
 def trial(stage: Ring, rand: random.Random, kind: str, runs: int, deadline: float) -> tuple[Counter[str], list[str]]:
     """Some runs, and two changes of a kind while they go on."""
-    open_runs: list[tuple[str, str, RunHandle]] = []
-    for n in range(runs):
-        crew = ("agents", "graph", "growing")[n % 3]
-        handle, label = stage.submit(crew, pause=PAUSE)
-        open_runs.append((crew, label, handle))
-    eventually(lambda: stage.asked(open_runs[0][1]) > 0, within=60, why="the runs are under way")
+    open_runs = stage.submit_some(("agents", "graph", "growing"), runs, pause=PAUSE)
+    eventually(lambda: stage.asked(open_runs[0][2]) > 0, within=60, why="the runs are under way")
     for _ in range(2):
-        time.sleep(rand.uniform(0, 0.5))
+        time.sleep(rand.uniform(0, 0.5))  # at any moment of theirs
         change(stage, kind, rand.choice((0.05, 0.3, 1.0, LEASE + 1.0)))
-    told: Counter[str] = Counter(runs=runs)
-    wrong: list[str] = []
-    for crew, label, handle in open_runs:
-        outcome = stage.outcome(crew, label, handle, deadline)
-        told[outcome.verdict] += 1
-        told["repeated"] += outcome.repeated
-        told["in doubt"] += outcome.in_doubt
-        wrong += [f"{kind}, {crew} {label}: {what}" for what in outcome.wrong]
-    return told, wrong
+    return tally(kind, stage.outcomes(open_runs, deadline))
 
 
 def main() -> int:

@@ -4,7 +4,7 @@ import contextlib
 import itertools
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,9 @@ from runner.testing import (
     RedisServer,
     children_of,
 )
+
+OpenRun = tuple[str, RunHandle, str]
+"""The crew of a run, its handle, and its label."""
 
 CREWS = ("graph", "agents", "growing")
 LEASE = 3
@@ -53,6 +56,16 @@ class Outcome:
         """Note what is."""
         self.verdict = verdict
         self.wrong.append(what)
+
+
+def tally(kind: str, outcomes: Iterable[tuple[str, Outcome]]) -> tuple[Counter[str], list[str]]:
+    """How many runs came to what after what happened to them, and what is wrong."""
+    told: Counter[str] = Counter()
+    wrong: list[str] = []
+    for run, outcome in outcomes:
+        told.update({"runs": 1, outcome.verdict: 1, "repeated": outcome.repeated, "in doubt": outcome.in_doubt})
+        wrong += [f"{kind}, {run}: {what}" for what in outcome.wrong]
+    return told, wrong
 
 
 @dataclass
@@ -100,6 +113,10 @@ class Ring:
         )
         return handle, label
 
+    def submit_some(self, crews: Sequence[str], many: int, **inputs: Any) -> list[OpenRun]:
+        """So many runs, of each of these crews in turn."""
+        return [(crew, *self.submit(crew, **inputs)) for crew in itertools.islice(itertools.cycle(crews), many)]
+
     def end(self, handle: RunHandle, deadline: float) -> RunResult:
         """Wait for its end; a person's question is answered."""
         while (result := handle.wait(deadline)).status == "waiting":
@@ -116,6 +133,11 @@ class Ring:
         except TimeoutError:
             outcome.is_wrong("hung", f"hung for {deadline:g} s")
         return outcome
+
+    def outcomes(self, open_runs: Sequence[OpenRun], deadline: float) -> Iterator[tuple[str, Outcome]]:
+        """What each of these runs came to, with how it is called."""
+        for crew, handle, label in open_runs:
+            yield f"{crew} {label}", self.outcome(crew, label, handle, deadline)
 
     def run(self, crew: str, aim: Callable[[Command], Fault | None], *, deadline: float, calm: bool) -> Outcome:
         """A run while ``aim`` deals its blows. Where it is ``calm``, nothing breaks: no restart, no recovery.

@@ -21,12 +21,11 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ring_runs import Ring, ring
+from ring_runs import Outcome, Ring, ring, tally
 
-from runner.client import RunHandle
 from runner.providers.redis.connection import connect
 from runner.testing import RedisServer, eventually
 
@@ -138,26 +137,19 @@ class Blows:
 def trial(stage: Ring, blows: Blows, kind: str, runs: int, deadline: float) -> tuple[Counter[str], list[str]]:
     """Some runs, and one blow while they go on."""
     blows.get_ready(kind)
-    open_runs: list[tuple[str, str, RunHandle]] = []
-    for n in range(runs):
-        crew = ("graph", "growing", "agents")[n % 3]
-        handle, label = stage.submit(crew, pause=PAUSE)
-        open_runs.append((crew, label, handle))
+    open_runs = stage.submit_some(("graph", "growing", "agents"), runs, pause=PAUSE)
     begun = blows.rand.randint(1, 6)
-    eventually(lambda: stage.steps(open_runs[0][1]).total() >= min(begun, 4), within=60, why="the runs are under way")
+    eventually(lambda: stage.steps(open_runs[0][2]).total() >= min(begun, 4), within=60, why="the runs are under way")
     blows.deal(kind)
-    told: Counter[str] = Counter()
-    wrong: list[str] = []
-    for crew, label, handle in open_runs:
-        told["runs"] += 1
-        outcome = stage.outcome(crew, label, handle, deadline)
-        if outcome.verdict == "gone" and kind in ("killed", "full disk"):  # a backup may never have heard of it
+    return tally(kind, _none_gone(kind, stage.outcomes(open_runs, deadline)))
+
+
+def _none_gone(kind: str, outcomes: Iterable[tuple[str, Outcome]]) -> Iterator[tuple[str, Outcome]]:
+    """A store of before, or a replica, may never have heard of a run; one that was killed, or full, has."""
+    for run, outcome in outcomes:
+        if outcome.verdict == "gone" and kind in ("killed", "full disk"):
             outcome.is_wrong("wrong", "it is gone")
-        told[outcome.verdict] += 1
-        told["repeated"] += outcome.repeated
-        told["in doubt"] += outcome.in_doubt
-        wrong += [f"{kind}, {crew} {label}: {what}" for what in outcome.wrong]
-    return told, wrong
+        yield run, outcome
 
 
 def main() -> int:

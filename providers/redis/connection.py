@@ -16,6 +16,7 @@ from runner.core.errors import StoreUnreachable
 from runner.core.redaction import redact_url
 from runner.providers.redis import address, cluster, keys, sentinels
 from runner.providers.redis.outages import (
+    NOT_LET_IN,
     REFUSES,
     TRANSIENT_ERRORS,
     NotNow,
@@ -254,8 +255,8 @@ def reach(client: Client, what: str, url: str, option: str, ask: Callable[[], T]
     try:
         return ask() if ask is not None else client.ping() and None
     except (AuthenticationError, NoPermissionError, *REFUSES) as error:
-        refusal = not_now(error) or error
-        if not forbidden(refusal) or (isinstance(refusal, NotNow) and refusal.code == "NOPERM"):
+        refusal = NotNow("NOPERM", str(error)) if isinstance(error, NoPermissionError) else not_now(error) or error
+        if not isinstance(refusal, NotNow) or refusal.code not in NOT_LET_IN:
             raise StoreUnreachable(f"{what} is unavailable: {format_store_error(refusal)}. {remedy(refusal)}") from None
         master = address.watched(address.standard(url))
         raise StoreUnreachable(

@@ -81,7 +81,10 @@ OVERWRITTEN = "WRONGTYPE"
 MENDED = 10.0
 """Within so many seconds it is removed: else it is a key that could not be."""
 
-FORBIDDEN = frozenset({"NOPERM", "NOAUTH", "WRONGPASS"})
+NOT_LET_IN = frozenset({"NOAUTH", "WRONGPASS"})
+"""Codes of a server that does not take the user and password in the URL."""
+
+FORBIDDEN = NOT_LET_IN | {"NOPERM"}
 """Codes of a server whose access list is not what the user in the URL needs: an operator has to change one of them."""
 
 _OPTIONAL = re.compile(r"'(wait|watch|unwatch|multi|exec|info|config|client\|(list|unblock|setinfo))\b")

@@ -256,6 +256,7 @@ class Workers:
         One index has all runs, and of two others one has each: what one has lost the others have.
         """
         indexes = {index: self._key(f"{index}_key") for index in ("runs", "active", "expiring")}
+        # One by one: a pipeline does not ask again where one of them was overwritten, and had to be removed.
         listed, active, expiring = map(self.client.zcard, indexes.values())
         last = first + limit - 1
         ids = self.client.zrange(indexes["runs" if listed >= active + expiring else "active"], first, last)

@@ -17,6 +17,7 @@ from runner.core.errors import TaskError
 _MAGIC = b"SQLite format 3\0"
 _COPY = Path(__file__).with_name("sqlite_copy.py")
 _LOGS = ("-wal", "-journal", "-shm")
+_PAGES = 512  #: bytes: a database is some pages, each a multiple of this. Most files are no database by that alone
 _Id = tuple[int, int]
 
 
@@ -30,7 +31,7 @@ def read(folder: Path, changed: Iterable[str]) -> dict[str, bytes | None]:
     open_here: dict[_Id, int | None] | None = None
     for path in changed:
         name = next((path.removesuffix(log) for log in _LOGS if path.endswith(log)), path)
-        if name not in found and (there := _id(folder / name)) is not None:
+        if name not in found and (there := _id(folder / name, of_pages=True)) is not None:
             open_here = _open_files() if open_here is None else open_here
             logs = [f"{name}{log}" for log in _LOGS if (folder / f"{name}{log}").exists()]
             if (there in open_here or logs) and _starts(folder / name, open_here.get(there)) == _MAGIC:
@@ -55,11 +56,11 @@ def restore(folder: Path, files: Mapping[str, bytes | None]) -> set[str]:
     return done
 
 
-def _id(file: Path) -> _Id | None:
-    """What file it is; None if it is none."""
+def _id(file: Path, *, of_pages: bool = False) -> _Id | None:
+    """What file it is; None if it is none, or with ``of_pages`` if its size shows that it is no database."""
     with contextlib.suppress(OSError):
         info = file.lstat()
-        if stat.S_ISREG(info.st_mode):
+        if stat.S_ISREG(info.st_mode) and not (of_pages and (not info.st_size or info.st_size % _PAGES)):
             return info.st_dev, info.st_ino
     return None
 

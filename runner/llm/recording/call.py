@@ -12,20 +12,20 @@ from runner.journal.steps import Frame
 
 
 class Call:
-    """One call of a model, from where it leaves the process. ``recorded`` is what was recorded of it, if it was.
+    """One call of a model, from where it leaves the process. ``recorded`` is what was recorded of it, if it was;
+    ``frame`` its step.
 
     A real one goes: `open`, `begins`, `mark_sent`, then `record`, `drop` (not taken) or neither (outcome unknown: it
     is in doubt), and `close`.
     """
 
     def __init__(self, journal: Journal, frame: Frame, place: CallSlot, recorded: Mapping[str, Any] | None) -> None:
-        self._journal, self._cancel_scope, self._frame, self._place = journal, journal.cancel_scope, frame, place
+        self._journal, self._cancel_scope, self.frame, self._place = journal, journal.cancel_scope, frame, place
         self.entry = frame.entry or STEP  #: what it is in the account
         self.watched = journal.watched  #: whether an observer wants it
         self._held: contextlib.AbstractContextManager[None] | None = None
         self._lock = threading.Lock()
         self.recorded = recorded
-        self.frame = frame  #: its step
         self._noted = False
         self.has_left = False
 
@@ -47,19 +47,19 @@ class Call:
     @property
     def is_held(self) -> bool:
         """Whether it is recorded, and to be replayed after another step: `hold` it."""
-        return self._journal.is_held(self._frame)
+        return self._journal.is_held(self.frame)
 
     def hold(self) -> None:
         """Return when it may be replayed."""
-        self._journal.hold(self._frame)
+        self._journal.hold(self.frame)
 
     async def hold_async(self) -> None:
         """Return when it may be replayed."""
-        await self._journal.hold_async(self._frame)
+        await self._journal.hold_async(self.frame)
 
     def streams(self) -> None:
         """Its answer begins to come, piece by piece."""
-        self._journal.streams(self._frame)
+        self._journal.streams(self.frame)
 
     def check(self) -> None:
         """Stop here, if the task is to stop."""
@@ -74,13 +74,13 @@ class Call:
         held = self._cancel_scope.call
         held.__enter__()
         self._held = held
-        self._journal.calls_out.add(self._frame)
+        self._journal.calls_out.add(self.frame)
 
     def close(self) -> None:
         """The call has ended, in whatever way."""
         with self._lock:
             held, self._held = self._held, None
-            self._journal.calls_out.discard(self._frame)
+            self._journal.calls_out.discard(self.frame)
         if held is not None:
             held.__exit__(None, None, None)
 
@@ -89,14 +89,14 @@ class Call:
         if not self._noted:
             self._noted = True
             with self._cancel_scope.write:
-                self._journal.enter(self._frame, intent_only=True)
+                self._journal.enter(self.frame, intent_only=True)
 
     async def begins_async(self) -> None:
         """The same in a coroutine: the notes of concurrent calls are written together."""
         if not self._noted:
             self._noted = True
             with self._cancel_scope.write:
-                await self._journal.enter_call(self._frame)
+                await self._journal.enter_call(self.frame)
 
     def mark_sent(self) -> None:
         """Mark the call as possibly received by its service."""
@@ -107,21 +107,21 @@ class Call:
     def record(self, text: str, usage: Usage, reported: bool) -> None:
         """Record the answer. ``reported``: the event bus is told elsewhere."""
         with self._cancel_scope.write:
-            self._journal.keep_result(self._frame, text, usage, reported=reported)
+            self._journal.keep_result(self.frame, text, usage, reported=reported)
 
     def post(self, text: str, usage: Usage, reported: bool) -> Callable[[], None]:
         """Send the record of the answer. The returned function waits until that is acknowledged."""
         with self._cancel_scope.write:
-            return self._journal.post_result(self._frame, text, usage, reported=reported)
+            return self._journal.post_result(self.frame, text, usage, reported=reported)
 
     async def record_async(self, text: str, usage: Usage, reported: bool) -> None:
         """Record the answer in a coroutine: the records of concurrent calls are written together."""
         with self._cancel_scope.write:
-            await self._journal.keep_answer(self._frame, text, usage, reported=reported)
+            await self._journal.keep_answer(self.frame, text, usage, reported=reported)
 
     def drop(self) -> None:
         """Remove the note of a call that its service did not take."""
         self._journal.release(self._place)
         if self._noted:
             with self._cancel_scope.write:
-                self._journal.leave(self._frame, intent_only=not self.has_left)
+                self._journal.leave(self.frame, intent_only=not self.has_left)

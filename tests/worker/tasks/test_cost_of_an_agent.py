@@ -1,5 +1,5 @@
-"""What an agent costs from its message to its call of a model, in Python calls that no load changes: a worker that
-takes over a thousand of them has to begin each.
+"""What an agent costs, in numbers that no load changes: thousands of them wait at a time, and who takes over a thousand
+has to begin each.
 """
 
 import sys
@@ -11,12 +11,17 @@ from runner.client import Client, prepare
 
 pytestmark = pytest.mark.timeout(300)
 
-MOST = 3_400 if sys.version_info[:2] == (3, 11) else 3_800  #: 3,217 to 3,262: the loop looks around more or less often
-SOME, MANY = 20, 100
+BYTES = """
+    import gc, tracemalloc
 
-CREWS = """
+    async def count(ctx):
+        if not tracemalloc.is_tracing():
+            tracemalloc.start()
+        gc.collect()
+        return str(tracemalloc.get_traced_memory()[0])
+"""
+CALLS = """
     import asyncio, sys
-    from runner import Agent
 
     counted = [0]
 
@@ -27,34 +32,45 @@ CREWS = """
         asyncio.get_running_loop().call_soon(sys.setprofile, count_one)
         await asyncio.sleep(0)
         return str(counted[0])
+"""
+CREWS = """
+    from runner import Agent
 
     agent = Agent(role="writer", goal="write", backstory="writes", llm="openai/m")
     writing = Crew(agents=[agent], tasks=[Task(name="write", description="Write number {n}.", agent=agent)])
     counting = Crew(tasks=[Task(name="count", run=count)])
 """
+SOME, MANY = 20, 100
 
 
-def test_an_agent_that_begins_costs_so_many_calls_at_most(
-    fleet: Any, client: Client, crew_of: Any, held_back: Any
+@pytest.mark.parametrize(
+    ("count", "most", "most_elsewhere"),
+    [
+        pytest.param(BYTES, 92_000, 100_000, id="bytes while it waits"),  # 88,600: objects differ by Python
+        pytest.param(CALLS, 3_400, 3_800, id="Python calls until it waits"),  # 3,217 to 3,262, as the loop looks around
+    ],
+)
+def test_an_agent_costs_so_much_at_most(
+    count: str, most: int, most_elsewhere: int, fleet: Any, client: Client, crew_of: Any, held_back: Any
 ) -> None:
     with held_back() as (models, answers):
         # Given a worker, in which some agents wait
         fleet.start("--pool", "shared", **models.environment)
-        file = crew_of(CREWS)
+        file = crew_of(count + CREWS)
         writing, counting = prepare(f"{file}:writing"), prepare(f"{file}:counting")
 
-        def calls() -> int:
+        def counted() -> int:
             return int(client.submit(counting).wait(60).result or 0)
 
-        calls()
+        counted()
         runs = [client.submit(writing, {"n": str(n)}) for n in range(SOME)]
         models.wait_for(SOME, 120)
-        before = calls()
+        before = counted()
         # When many more do
         runs += [client.submit(writing, {"n": str(n)}) for n in range(MANY)]
         models.wait_for(SOME + MANY, 120)
-        each = (calls() - before) / MANY
+        each = (counted() - before) / MANY
         # Then each of them has cost no more than this
         answers.set()
         assert {run.wait(120).status for run in runs} == {"completed"}
-        assert each <= MOST
+        assert each <= (most if sys.version_info[:2] == (3, 11) else most_elsewhere)
