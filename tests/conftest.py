@@ -21,6 +21,7 @@ from hypothesis.internal.entropy import deterministic_PRNG
 from redis import Redis
 
 from runner.client import Client
+from runner.core import hash_seed
 from runner.events import dispatch, kickoff
 from runner.testing import Fleet, RedisServer, eventually
 from runner.testing import fleet as testing_fleet
@@ -42,6 +43,9 @@ SERVED = {"shared_server", "own_server"}  #: fixtures that start something
 # Whatever the shell says, bytecode is kept: else each of hundreds of processes compiles all that it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# Commands and workers restart themselves where there is none: they would be forked of nothing (see `fork_server`).
+os.environ.setdefault(hash_seed.NAME, hash_seed.SEED)
 
 # A shell that starts this in the background has it ignore the first two, `nohup` the third, and all that it starts
 # would.

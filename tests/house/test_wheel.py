@@ -61,7 +61,7 @@ def test_the_wheel_from_the_sdist_is_the_same(built):
 def test_the_wheel_says_what_it_is(built):
     found = content(built)
     [info] = {name.split("/")[0] for name in found if ".dist-info/" in name}
-    assert "runner = runner.cli:main" in found[f"{info}/entry_points.txt"].decode()
+    assert "runner = runner.__main__:main" in found[f"{info}/entry_points.txt"].decode()
     assert found[f"{info}/top_level.txt"].decode().split() == ["runner"]
     assert any(name.startswith(f"{info}/licenses/") for name in found)
     metadata = found[f"{info}/METADATA"].decode()

@@ -8,7 +8,7 @@ import pytest
 
 from runner.client import submission
 from runner.client.embedded import membership
-from runner.core import settings
+from runner.core import hash_seed, settings
 from runner.core.settings import WorkerSettings
 from runner.tasks import capacity
 
@@ -54,4 +54,5 @@ def test_the_defaults_are_those_of_the_code(root: Path, monkeypatch: pytest.Monk
         "RUNNER_ENVIRONMENT_IDLE": settings.environment_idle(),
         "RUNNER_DEMO_DELAY": settings.demo_delay(),
         "RUNNER_REDIS_GRACE": membership._grace(),
+        hash_seed.NAME: int(hash_seed.SEED),
     }

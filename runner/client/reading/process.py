@@ -18,6 +18,7 @@ from typing import IO, Any
 
 from runner.client.reading import template
 from runner.client.reading.crew import Found, Request, raise_again
+from runner.core import hash_seed
 from runner.core.errors import BadCrew
 
 _START = """
@@ -109,7 +110,12 @@ class Template:
                 words = [python, "-c", _START, str(theirs.fileno()), json.dumps(_import_path())]
                 if self.python is not None:
                     words = [str(self.python), "-P", "-c", _START_THERE, str(theirs.fileno())]
-                self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+                self._process = subprocess.Popen(
+                    words,
+                    env=hash_seed.with_seed(os.environ),
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                )
         return ours
 
     def _end(self) -> None:
@@ -130,7 +136,8 @@ os.register_at_fork(after_in_child=_shared.forget)
 
 
 class Reader:
-    """Reads one crew file. ``alone`` says that this process has one thread: then it is forked itself.
+    """Reads one crew file. ``alone`` says that this process has one thread: then it is forked itself, if it was started
+    with the seed of the workers.
 
     With ``python``, it is read by that interpreter. ``known`` is called if the file makes a call of a model; it returns
     the records of those that were made when it was read before.
@@ -145,7 +152,7 @@ class Reader:
         known: Callable[[], Mapping[str, str]] | None = None,
     ) -> None:
         self._request = request
-        self._alone = alone and threading.active_count() == 1 and python is None
+        self._alone = alone and threading.active_count() == 1 and python is None and hash_seed.is_fixed()
         self._python, self._known, self._answered = python, known, 0
         self._lock = threading.Lock()
         self._pid = 0

@@ -35,7 +35,7 @@ def files_are_read_by_forks(processes_are_forked: ForkServer) -> Iterator[None]:
     """What forks a process for each file that is submitted from here has imported the frameworks, too."""
 
     def popen(words: Any, **options: Any) -> "subprocess.Popen[Any]":
-        return processes_are_forked.popen(words, env={**os.environ, IMPORTED: FRAMEWORKS}, **options)
+        return processes_are_forked.popen(words, **{**options, "env": {**os.environ, IMPORTED: FRAMEWORKS}})
 
     with pytest.MonkeyPatch.context() as patch:
         reading._shared.close()

@@ -1,0 +1,28 @@
+"""The order of a set of strings: the same in every process that runs a crew's code.
+
+Each Python process draws a seed for its hashes, so a set has another order in each. An agent that iterates over one
+would make other requests after a restart, and pay for them again. Python reads the seed as it starts, from
+``PYTHONHASHSEED``: whatever the operator has set there is kept.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+
+NAME, SEED = "PYTHONHASHSEED", "0"
+
+
+def with_seed(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return these environment variables, with the seed for an interpreter that is started with them."""
+    return {**environ, NAME: environ.get(NAME) or SEED}
+
+
+def is_fixed() -> bool:
+    """Whether this process was started with a seed."""
+    return bool(os.environ.get(NAME))
+
+
+def fix() -> None:
+    """Replace this process by one that does the same with the seed, unless it was started with one."""
+    if not is_fixed() and sys.executable:
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], with_seed(os.environ))
