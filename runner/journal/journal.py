@@ -3,7 +3,6 @@
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from contextvars import Token
 from typing import Any
 
 from runner.core import fault_points, waiting
@@ -129,13 +128,13 @@ class Journal(ModelCalls):
         if before is not None:
             before()
         with self.cancel_scope.call:
-            mark, token = self._begin(frame, watch)
+            mark = self._begin(frame, watch)
             try:
                 value = fn(*args, **kwargs)
             except BaseException as error:
-                self._raised(frame, token, watch, error)
+                self._raised(frame, watch, error)
                 raise
-            text = self._ended(name, frame, token, mark, value, result_type, watch)
+            text = self._ended(name, frame, mark, value, result_type, watch)
         self.cancel_scope.check()
         if result_type is None and type(value) in steps.AS_WRITTEN:  # as `steps.load_own`, which would be one more call
             return value
@@ -157,17 +156,17 @@ class Journal(ModelCalls):
                 await self.hold_async(frame)
             return self.replay(frame, recorded, result_type)
         with self.cancel_scope.call:
-            mark, token = self._begin(frame, watch)
+            mark = self._begin(frame, watch)
             try:
                 value = await fn(*args, **kwargs)
             except BaseException as error:
-                self._raised(frame, token, watch, error)
+                self._raised(frame, watch, error)
                 raise
-            text = self._ended(name, frame, token, mark, value, result_type, watch)
+            text = self._ended(name, frame, mark, value, result_type, watch)
         self.cancel_scope.check()
         return steps.load_own(value, text, result_type)
 
-    def _begin(self, frame: Frame, watch: StepObserver | None) -> tuple[int, Token[Frame | None]]:
+    def _begin(self, frame: Frame, watch: StepObserver | None) -> int:
         """Note that the step begins."""
         files = self.files
         mark = files.mark() if files.some or files.kept.made else 0  # as `idle`, which would be one more call
@@ -179,14 +178,15 @@ class Journal(ModelCalls):
         fault_points.reached("step begun, not done")
         if is_tool and frame.entry is not None:
             self.mark_sent(frame.entry)
-        self.doing.frames[frame] = None  # as `Doing.enter`, which would be one more call
-        return mark, current_step.set(frame)
+        self.doing.frames[frame] = None
+        current_step.set(frame)
+        return mark
 
-    def _raised(
-        self, frame: Frame, token: Token[Frame | None], watch: StepObserver | None, error: BaseException
-    ) -> None:
+    def _raised(self, frame: Frame, watch: StepObserver | None, error: BaseException) -> None:
         """The step raised. A stop drops nothing from the store, because the step's outcome is in doubt."""
-        self.doing.leave(frame, token)
+        del self.doing.frames[frame]
+        if current_step.get() is frame:  # a coroutine that is thrown away ends elsewhere
+            current_step.set(frame.outer)
         with self.cancel_scope.write:
             if isinstance(error, RAISED):
                 self.leave(frame)
@@ -197,14 +197,15 @@ class Journal(ModelCalls):
         self,
         name: str,
         frame: Frame,
-        token: Token[Frame | None],
         mark: int,
         value: Any,
         result_type: Any,
         watch: StepObserver | None,
     ) -> str:
         """Record the step's value. Returns the record."""
-        self.doing.leave(frame, token)
+        del self.doing.frames[frame]
+        if current_step.get() is frame:
+            current_step.set(frame.outer)
         files = self.files
         if files.some or files.kept.made:
             files.keep(frame.recorded_as, mark)

@@ -274,14 +274,8 @@ class StepWrites(EndOrder):
             if watch is not None:
                 watch.failed(error)
             raise
-        kept = text
-        if (ends_in := frame.ends_in) is not None:
-            if ends_in.last_ended is frame.before:  # as `in_order`, which would be one more call
-                ends_in.last_ended = frame.key
-            else:
-                kept = in_order(frame, text)
         with self.cancel_scope.write:
-            self.keep_result(frame, kept, reported=self.watched and watch is not None)
+            self.keep_result(frame, in_order(frame, text), reported=self.watched and watch is not None)
             if watch is not None:
                 watch.ended(value)
         fault_points.reached("step recorded, task not ended")

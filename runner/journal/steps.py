@@ -4,7 +4,6 @@ The record of a step, with its result and the files it wrote, is JSON, the same 
 counted here alone: the store gets it with the next record, and a task that skips completed steps begins from it.
 """
 
-import contextlib
 import dataclasses
 import inspect
 import json
@@ -14,7 +13,7 @@ import types
 import typing
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from hashlib import sha256
 from json.encoder import encode_basestring_ascii
 from typing import Any, Protocol
@@ -323,29 +322,6 @@ class Doing:
 
     def __init__(self) -> None:
         self.frames: dict[Frame, None] = {}  #: in the order in which they began
-
-    def enter(self, frame: Frame) -> Token[Frame | None]:
-        """Begin a step; it is in progress until `leave`."""
-        token = current_step.set(frame)
-        self.frames[frame] = None
-        return token
-
-    def leave(self, frame: Frame, token: Token[Frame | None]) -> None:
-        """End a step. ``token`` is what `enter` returned."""
-        del self.frames[frame]
-        try:  # noqa: SIM105 - `suppress` costs three calls
-            current_step.reset(token)
-        except ValueError:  # a coroutine that is thrown away ends elsewhere
-            pass
-
-    @contextlib.contextmanager
-    def inside(self, frame: Frame) -> Iterator[None]:
-        """`enter` the step, and `leave` it at the end."""
-        token = self.enter(frame)
-        try:
-            yield
-        finally:
-            self.leave(frame, token)
 
     def sole(self) -> Frame | None:
         """Return the innermost step, if it is unambiguous; else None."""

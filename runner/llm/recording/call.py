@@ -13,14 +13,14 @@ from runner.journal.steps import Frame
 
 class Call:
     """One call of a model, from where it leaves the process. ``recorded`` is what was recorded of it, if it was;
-    ``frame`` its step.
+    ``frame`` its step, ``place`` its slot.
 
     A real one goes: `open`, `begins`, `mark_sent`, then `record`, `drop` (not taken) or neither (outcome unknown: it
     is in doubt), and `close`.
     """
 
     def __init__(self, journal: Journal, frame: Frame, place: CallSlot, recorded: Mapping[str, Any] | None) -> None:
-        self._journal, self._cancel_scope, self.frame, self._place = journal, journal.cancel_scope, frame, place
+        self._journal, self._cancel_scope, self.frame, self.place = journal, journal.cancel_scope, frame, place
         self.entry = frame.entry or STEP  #: what it is in the account
         self.watched = journal.watched  #: whether an observer wants it
         self._held: contextlib.AbstractContextManager[None] | None = None
@@ -32,17 +32,12 @@ class Call:
     @property
     def number(self) -> int:
         """The call's index among the calls of its task, or of the enclosing step."""
-        return self._place.number
+        return self.place.number
 
     @property
     def step(self) -> str:
         """The step around it; "" for none."""
-        return self._place.prefix.rstrip("/").rpartition("#")[0]
-
-    @property
-    def diverged(self) -> bool:
-        """Whether something else was recorded where it was made."""
-        return self._journal.diverged(self._place)
+        return self.place.prefix.rstrip("/").rpartition("#")[0]
 
     @property
     def is_held(self) -> bool:
@@ -121,7 +116,7 @@ class Call:
 
     def drop(self) -> None:
         """Remove the note of a call that its service did not take."""
-        self._journal.release(self._place)
+        self._journal.release(self.place)
         if self._noted:
             with self._cancel_scope.write:
                 self._journal.leave(self.frame, intent_only=not self.has_left)

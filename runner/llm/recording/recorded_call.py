@@ -236,13 +236,9 @@ class RecordedCall:
         if self._is_kept_encoded:
             kept.append(("Content-Encoding", self._by_name["content-encoding"]))
         answer = wire.Answer(self._status, kept, body, usage)
-        if self._call.diverged:
+        if self._journal.diverged(self._call.place):
             self._observer.diverged()
-        text, frame = answer.text(model=entry.model, agent=entry.agent, chain=self._link.chain), self._call.frame
-        if frame.ends_in is None or frame.ends_in.last_ended is not frame.before:
-            return in_order(frame, text)
-        frame.ends_in.last_ended = frame.key  # as `in_order`, which would be one more call
-        return text
+        return in_order(self._call.frame, answer.text(model=entry.model, agent=entry.agent, chain=self._link.chain))
 
     def _recorded(self, usage: Usage) -> None:
         if self._caller.on_result is not None:
