@@ -6,6 +6,8 @@ watches and may not wait asks through one that does not (`connection.connect`); 
 """
 
 import contextlib
+import heapq
+import itertools
 import logging
 import math
 import os
@@ -32,6 +34,7 @@ from redis.sentinel import MasterNotFoundError
 
 from runner.core import waiting
 from runner.core.backoff import Backoff
+from runner.core.errors import Stop
 
 log = logging.getLogger(__name__)
 
@@ -303,8 +306,48 @@ def retry_while_unavailable(
             outage.ends(who, reached=reached)
 
 
+class DelayedCalls:
+    """Calls functions later, in one thread, which sleeps while there is nothing to call."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all: a forked process has no thread of its parent's."""
+        self._waiting: list[tuple[float, int, Callable[[], object]]] = []
+        self._numbers, self._changed = itertools.count(), threading.Condition()
+        self._is_started = False
+
+    def __call__(self, do: Callable[[], object], seconds: float) -> bool:
+        """Call ``do`` in so many seconds. Returns False if it will not be called: no thread can be started."""
+        with self._changed:
+            heapq.heappush(self._waiting, (time.monotonic() + seconds, next(self._numbers), do))
+            if not self._is_started:
+                try:
+                    threading.Thread(target=self._run, name="runner-delayed-calls", daemon=True).start()
+                except RuntimeError:  # no more threads, or the interpreter ends
+                    self._waiting.clear()
+                    return False
+                self._is_started = True
+            self._changed.notify()
+        return True
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._waiting:
+                    self._changed.wait()
+                if (left := self._waiting[0][0] - time.monotonic()) > 0:
+                    self._changed.wait(left)
+                    continue
+                _, _, do = heapq.heappop(self._waiting)
+            with contextlib.suppress(Exception, Stop):  # a task meets it with its next write
+                do()
+            del do
+
+
 class IdleTimer:
-    """Calls a function at intervals, in the one thread of a process that does so, until the function returns true.
+    """Calls a function at intervals until it returns true.
 
     It serves one function at a time: that of the task which last wrote to the store.
 
@@ -313,37 +356,29 @@ class IdleTimer:
         awake: whether it will be called.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, delayed: DelayedCalls) -> None:
+        self._delayed = delayed
         self.reset()
 
     def reset(self) -> None:
         """Forget all: a forked process has no thread of its parent's."""
-        self._wanted, self._never = threading.Event(), threading.Event()
-        self._started = self.awake = False
+        self.awake = False
         self.look: Callable[[], bool] = bool
         self._every = 0.0
 
     def __call__(self, look: Callable[[], bool], every: float) -> None:
         """Call ``look`` every so many seconds until it returns true, in place of the function of before."""
         self.look, self._every = look, every
-        if not self.awake:  # which costs less to ask than the event
-            self.awake = True
-            self._wanted.set()
-            if not self._started:
-                self._started = True
-                threading.Thread(target=self._run, name="runner-idle-timer", daemon=True).start()
+        if not self.awake:  # which costs less to ask
+            self.awake = self._delayed(self._look, min(every, 60.0))
 
-    def _run(self) -> None:
-        while True:
-            self._wanted.wait()
-            self._never.wait(min(self._every, 60.0))
-            self._wanted.clear()
-            self.awake = False
-            with contextlib.suppress(Exception):  # the task itself meets it with its next command
-                if not self.look():
-                    self.awake = True
-                    self._wanted.set()
+    def _look(self) -> None:
+        self.awake = False
+        if not self.look():
+            self(self.look, self._every)
 
 
-idle_timer = IdleTimer()
+call_later = DelayedCalls()
+idle_timer = IdleTimer(call_later)
+os.register_at_fork(after_in_child=call_later.reset)
 os.register_at_fork(after_in_child=idle_timer.reset)

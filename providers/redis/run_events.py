@@ -6,24 +6,22 @@ compares: it is there once. A commit names the nonce of what it does not know to
 No write fails because of what was told before it: what the store will never take is left out, and the log says so.
 """
 
-import contextlib
 import itertools
 import json
 import logging
 import os
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from redis.exceptions import ResponseError
 
-from runner.core.errors import ClaimLost, Stop
+from runner.core.errors import ClaimLost
 from runner.core.redaction import redact
 from runner.providers.records import DeferredEvent
 from runner.providers.redis import scripts
 from runner.providers.redis.claimed_steps import ClaimedSteps
-from runner.providers.redis.outages import outage
+from runner.providers.redis.outages import call_later, outage
 from runner.providers.redis.scripts import PackedScript, flat, stamp
 
 log = logging.getLogger(__name__)
@@ -61,7 +59,7 @@ class RunEvents(ClaimedSteps):
 
     _unsent: list[Telling] | None
     _sent: _Batch | None = None  #: of which it is not known whether they came
-    _is_awaited = False  #: whether `call_soon` looks at it
+    _is_awaited = False  #: whether `call_later` looks at it
 
     @cached_property
     def _append(self) -> PackedScript:
@@ -137,7 +135,7 @@ class RunEvents(ClaimedSteps):
                 self._unsent.append(telling)
             if not self._is_awaited:
                 self._is_awaited = True
-                call_soon(self._send_deferred)
+                call_later(self._send_deferred, SOON)
         return event
 
     def _batch(self, last: Telling | None = None, trigger: str = "", steps: Sequence[str] = ()) -> _Batch:
@@ -218,44 +216,3 @@ def _reference(event: int | DeferredEvent) -> str:
     if isinstance(event, DeferredEvent):
         return f"-{event.place}" if event.sequence is None else str(event.sequence)
     return str(event)
-
-
-class _DelayedCalls:
-    """Calls functions a moment later, in one thread of a process, which sleeps while there is nothing to call."""
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget all: a forked process has no thread of its parent's."""
-        self._wanted, self._never = threading.Event(), threading.Event()
-        self._waiting: list[Callable[[], object]] = []
-        self._lock, self._is_started = threading.Lock(), False
-
-    def __call__(self, send: Callable[[], object]) -> None:
-        """Call ``send`` soon."""
-        with self._lock:
-            self._waiting.append(send)
-            if not self._is_started:
-                try:
-                    threading.Thread(target=self._run, name="runner-delayed-calls", daemon=True).start()
-                except RuntimeError:  # no more threads, or the interpreter ends: it goes with the next write
-                    self._waiting.clear()
-                    return
-                self._is_started = True
-        self._wanted.set()
-
-    def _run(self) -> None:
-        while True:
-            self._wanted.wait()
-            self._never.wait(SOON)
-            self._wanted.clear()
-            with self._lock:
-                waiting, self._waiting = self._waiting, []
-            for send in waiting:
-                with contextlib.suppress(Exception, Stop):  # the task itself meets it with its next write
-                    send()
-
-
-call_soon = _DelayedCalls()
-os.register_at_fork(after_in_child=call_soon.reset)

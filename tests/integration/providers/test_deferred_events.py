@@ -13,6 +13,8 @@ from runner.core.ledger import AccountKey, Usage
 from runner.core.output import dump
 from runner.journal.recorder import BegunStep, DoneStep
 from runner.providers.redis import run_events
+from runner.providers.redis.outages import DelayedCalls, IdleTimer
+from runner.testing import eventually
 
 from .driver import Driver, plan_of
 
@@ -24,7 +26,7 @@ EVENTS = "runner:{p0}:run:r-1:events"
 def nothing_by_itself(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
     """What would be sent a moment later."""
     asked: list[Callable[[], object]] = []
-    monkeypatch.setattr(run_events, "call_soon", asked.append)
+    monkeypatch.setattr(run_events, "call_later", lambda send, _: asked.append(send))
     return asked
 
 
@@ -194,13 +196,32 @@ def test_they_come_by_themselves_where_nothing_is_written(
     assert len(nothing_by_itself) == 2
 
 
-def test_who_is_asked_to_send_late_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_is_asked_later_is_asked_once_and_the_soonest_first() -> None:
     asked, done = list[int](), threading.Event()
-    late = run_events._DelayedCalls()
-    late(lambda: asked.append(1) or 1 / 0)
-    late(lambda: (asked.append(2), done.set()))
+    late = DelayedCalls()
+    late(done.set, 0.2)
+    late(lambda: asked.append(1) or 1 / 0, 0.1)
+    late(lambda: asked.append(2), 0.0)
     assert done.wait(30)
-    assert asked == [1, 2]
+    assert asked == [2, 1]
+
+
+def test_an_idle_timer_looks_until_it_is_settled_and_shares_the_thread() -> None:
+    looks, done = list[int](), threading.Event()
+    late = DelayedCalls()
+    timer = IdleTimer(late)
+
+    def look() -> bool:
+        looks.append(threading.get_ident())
+        return len(looks) == 3
+
+    timer(look, 0.01)
+    assert timer.awake
+    eventually(lambda: not timer.awake and len(looks) == 3)
+    late(lambda: (looks.append(threading.get_ident()), done.set()), 0.0)
+    assert done.wait(30)
+    assert len(looks) == 4
+    assert len(set(looks)) == 1
 
 
 class Interrupted(BaseException):
@@ -276,11 +297,14 @@ def test_where_no_thread_can_be_started_nothing_is_kept(monkeypatch: pytest.Monk
     def start(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    late = run_events._DelayedCalls()
+    late = DelayedCalls()
+    timer = IdleTimer(late)
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", start)
-        late(lambda: None)
+        late(lambda: None, 0.0)
+        timer(bool, 0.0)
     assert late._waiting == []
+    assert not timer.awake
     done = threading.Event()
-    late(done.set)
+    late(done.set, 0.0)
     assert done.wait(30)

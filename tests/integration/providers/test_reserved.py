@@ -16,7 +16,7 @@ from runner.journal.acknowledged_writes import Logs
 from runner.journal.recorder import BegunStep, DoneStep
 from runner.providers.redis import step_intents
 from runner.providers.redis.claimed import ClaimedTask
-from runner.providers.redis.outages import IdleTimer
+from runner.providers.redis.outages import DelayedCalls, IdleTimer
 from runner.providers.redis.restored_store import LostWrites
 from runner.testing import eventually
 
@@ -149,7 +149,7 @@ def test_a_process_that_froze_begins_nothing(scene: Scene, monkeypatch: pytest.M
 
 def test_the_note_is_withdrawn_when_no_step_comes(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_intents, "AWAY", 0.2)
-    monkeypatch.setattr(step_intents, "idle_timer", IdleTimer())
+    monkeypatch.setattr(step_intents, "idle_timer", IdleTimer(DelayedCalls()))
     scene = Scene(driver)
     eventually(lambda: scene.task._reserved is None, why="the note is withdrawn")
     assert scene.begun == ("", "")
