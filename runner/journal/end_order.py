@@ -11,39 +11,22 @@ The same code never waits in vain: the other step began before this one had ende
 does other things than before, nothing is waited for any more after `PATIENCE`.
 """
 
-from binascii import crc32
 from collections.abc import Iterator, Mapping
 
 from runner.journal.call_slots import is_call
 from runner.journal.records import RecordedSteps
-from runner.journal.steps import Frame
+from runner.journal.steps import Frame, spelled
 
 PATIENCE = 5.0  #: seconds without a new step until nothing is waited for any more
 LOOK = 0.002  #: seconds between two looks whether the other step has ended
 TAKEN = 10  #: so many looks later its result has been taken, on a loop by as many turns at least
 
-_DIGITS = str.maketrans({f"{digit:x}": " \t\n\r"[digit >> 2] + " \t\n\r"[digit & 3] for digit in range(16)})
 _LENGTH = 16
-
-
-def spelled(key: str) -> str:
-    """Return a hash of a step's key as white space."""
-    return f"{crc32(key.encode()):08x}".translate(_DIGITS)
 
 
 def overtaken(recorded: Mapping[str, str]) -> dict[str, str]:
     """Return the names of the records that are to be replayed after others, each with the hash of the other's key."""
     return {name: text[-_LENGTH:] for name, text in recorded.items() if text[-_LENGTH:].isspace()}
-
-
-def in_order(frame: Frame, text: str) -> str:
-    """The step ends now: return its record, which says after which other one that is."""
-    ends_in = frame.ends_in
-    if ends_in is not None:
-        last, ends_in.last_ended = ends_in.last_ended, frame.key
-        if last is not frame.before and (frame.beside is None or last in frame.beside):
-            return text + f"{crc32(last.encode()):08x}".translate(_DIGITS)  # as `spelled`, which would be one more call
-    return text
 
 
 class EndOrder(RecordedSteps):

@@ -10,7 +10,7 @@ from runner.core import fault_points
 from runner.core.errors import InputRequired, Interrupted
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage
 from runner.journal import steps
-from runner.journal.end_order import EndOrder, in_order
+from runner.journal.end_order import EndOrder
 from runner.journal.recorder import BegunStep, DoneStep, Post, PostSteps, Recorder, StepObserver
 from runner.journal.steps import Frame, Kept, StepFiles, supersede
 
@@ -275,7 +275,7 @@ class StepWrites(EndOrder):
                 watch.failed(error)
             raise
         with self.cancel_scope.write:
-            self.keep_result(frame, in_order(frame, text), reported=self.watched and watch is not None)
+            self.keep_result(frame, frame.end(text), reported=self.watched and watch is not None)
             if watch is not None:
                 watch.ended(value)
         fault_points.reached("step recorded, task not ended")

@@ -11,6 +11,7 @@ import re
 import threading
 import types
 import typing
+from binascii import crc32
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextvars import ContextVar
@@ -274,6 +275,14 @@ class Ends(Protocol):
     """The key of the one that ended last; "" for none."""
 
 
+_DIGITS = str.maketrans({f"{digit:x}": " \t\n\r"[digit >> 2] + " \t\n\r"[digit & 3] for digit in range(16)})
+
+
+def spelled(key: str) -> str:
+    """Return a hash of a step's key as white space."""
+    return f"{crc32(key.encode()):08x}".translate(_DIGITS)
+
+
 class Frame:
     """A step in progress. ``entry`` is its kind in the account; None once inner steps count instead. It is recorded
     under its key, unless the record there cannot be replayed. ``ends_in``: where the order of ends is kept, the frame
@@ -289,6 +298,15 @@ class Frame:
         self.last_ended = self.before = ""
         self.ends_in: Ends | None = None
         self.beside: Collection[str] | None = None
+
+    def end(self, text: str) -> str:
+        """It ends now: return its record, which says after which other one that is (see `runner.journal.end_order`)."""
+        ends_in = self.ends_in
+        if ends_in is not None:
+            last, ends_in.last_ended = ends_in.last_ended, self.key
+            if last is not self.before and (self.beside is None or last in self.beside):
+                return text + spelled(last)
+        return text
 
     def find(self, records: Mapping[str, str], usable: Callable[[str, str], bool]) -> str | None:
         """Return its record if it can be replayed. ``usable`` decides that from a record's name and text."""

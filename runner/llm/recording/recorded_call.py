@@ -7,7 +7,6 @@ from typing import Any
 from runner.core import fault_points
 from runner.core.errors import RunnerError
 from runner.core.ledger import NO_TOKENS, CallResult, Usage, caller
-from runner.journal.end_order import in_order
 from runner.journal.journal import Journal
 from runner.llm.clients import prompt_caching
 from runner.llm.recording import code_location, wire
@@ -238,7 +237,7 @@ class RecordedCall:
         answer = wire.Answer(self._status, kept, body, usage)
         if self._journal.diverged(self._call.place):
             self._observer.diverged()
-        return in_order(self._call.frame, answer.text(model=entry.model, agent=entry.agent, chain=self._link.chain))
+        return self._call.frame.end(answer.text(model=entry.model, agent=entry.agent, chain=self._link.chain))
 
     def _recorded(self, usage: Usage) -> None:
         if self._caller.on_result is not None:

@@ -115,7 +115,9 @@ NAMED: dict[tuple[str, str], Any] = {
     ("news", "src/news/main.py"): ["news.main:ContentFlow", []],
     ("news", "news.main:ContentFlow"): ["news.main:ContentFlow", []],
     ("news", "src/news/main.py:kickoff"): ["news.main:kickoff", []],
-    ("news", "src/news/main.py:plot"): ["main.py:plot returned nothing, not a crew; to run it as a function, name main.py:plot()"],
+    ("news", "src/news/main.py:plot"): [
+        "main.py:plot returned nothing, not a crew; to run it as a function, name main.py:plot()"
+    ],
 }
 
 
