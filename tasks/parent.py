@@ -20,15 +20,18 @@ from typing import Any, NoReturn
 from runner.core.backoff import Backoff
 from runner.core.processes import end_with_parent
 from runner.core.settings import REQUESTS, WorkerSettings
+from runner.tasks import waiting_parent
 from runner.tasks.capacity import ON_DEMAND, STARTS_PROCESSES
+from runner.tasks.waiting_parent import ENDING, STATE
 
-QUICK = 10.0  #: a worker that lived shorter than this many seconds is restarted with a pause
+QUICK = 10.0
+"""A worker that lived shorter than this many seconds is restarted with a pause. Once all have lived for so long, what
+they were forked from is let go of."""
 LONGEST_PAUSE = 10.0
 GAVE_UP = 70  #: exit code of a worker that does not start
 MARGIN = 5.0  #: seconds beyond the drain timeout that a worker gets to end
 SILENT = 60.0  #: seconds after which one on demand is started, if who is to say whether it is needed says nothing
 LOOK = 0.05  #: seconds between looks for one that ended, where the kernel does not say
-_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 WITH_THE_FIRST = (
     "celery.apps.worker", "celery.app.control", "celery.app.events", "celery.app.log", "celery.app.routes",
     "celery.backends.base", "celery.worker.autoscale", "celery.worker.components", "celery.worker.strategy",
@@ -44,16 +47,22 @@ def run(
     until: Callable[[], bool] | None = None,
     poll: float = 1.0,
     tries: int | None = None,
+    before: Mapping[str, Any] | None = None,
 ) -> int:
     """Keep a worker running in each of these environments until asked to end, or until ``until()`` says so.
 
     Returns the exit code. After ``tries`` deaths of one in a row, each soon after the start, it gives up.
+    ``before`` is what this process knew before it only waited: see `runner.tasks.waiting_parent`.
     """
     asked: list[int] = []
-    asked_reader, asked_writer = os.pipe()  # a worker is always told by SIGTERM; here it reads what we were told by
-    os.set_blocking(asked_reader, False)
-    wanted, want = os.pipe()  # requests for other workers: see `runner.tasks.environments` and `runner.tasks.on_demand`
-    os.set_blocking(wanted, False)
+    # A worker is always told by SIGTERM; the first pipe says what we were told by. By the other one it requests other
+    # workers: see `runner.tasks.environments` and `runner.tasks.on_demand`
+    pipes: list[int] = before["pipes"] if before else [*os.pipe(), *os.pipe()]
+    asked_reader, asked_writer, wanted, want = pipes
+    for number in pipes:
+        os.set_inheritable(number, False)
+    for reader in (asked_reader, wanted):
+        os.set_blocking(reader, False)
     parts = [
         {**os.environ, **one, "RUNNER_ASKED_FD": str(asked_reader), REQUESTS: str(want), "RUNNER_PART": str(number)}
         for number, one in enumerate(environments)
@@ -63,31 +72,44 @@ def run(
         for part, one in zip(parts, environments, strict=True)
     ]
 
+    def keep_elsewhere(request: Mapping[str, Any]) -> None:
+        settings = _in_environment(parts, request)
+        name = f"{settings['RUNNER_PART']} {settings['RUNNER_ENVIRONMENT']}"
+        if not any(one.name == name for one in workers):
+            workers.append(_Kept(settings, (asked_reader,), name, request=request))
+
+    if before:
+        for known in before["workers"][len(workers) :]:
+            keep_elsewhere(known["request"])
+        for worker, known in zip(workers, before["workers"], strict=True):
+            worker.resume(known)
+
     def ask(signum: int, _frame: FrameType | None) -> None:
         asked.append(signum)
         os.write(asked_writer, bytes([signum]) * len(workers))
         for one in workers:  # once is enough; whoever asks a third time means it
             one.send(signal.SIGTERM if len(asked) < 3 else signal.SIGKILL)
 
-    for signum in _ENDING:
+    for signum in ENDING:
         signal.signal(signum, ask)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
     _import()
+    requests: list[dict[str, Any]] = list(before["requests"]) if before else []
     while not asked:
         for one in workers:
             one.start()
         if asked:  # it came between two children
             break
-        _wait(workers, poll, wanted)
+        if not requests:
+            _wait(workers, poll, wanted)
         if asked:
             break
-        for request in _requests(wanted):
-            if "digest" not in request:
+        for request in (*requests, *_requests(wanted)):
+            if "digest" in request:
+                keep_elsewhere(request)
+            else:
                 workers[request["part"] - 1].is_needed(in_seconds=0.0 if request["now"] else SILENT)
-                continue
-            settings = _in_environment(parts, request)
-            name = f"{settings['RUNNER_PART']} {settings['RUNNER_ENVIRONMENT']}"
-            if not any(one.name == name for one in workers):
-                workers.append(_Kept(settings, (asked_reader,), name))
+        requests.clear()
         pending = any(one.due < SILENT / 2 for one in workers)  # one on demand is not, while it is not needed
         ended = [one for one in workers if one.has_ended()]
         if until is not None and not pending and all(one.code == 0 for one in ended) and until():
@@ -106,17 +128,47 @@ def run(
                 )
                 _end(workers, poll)
                 return GAVE_UP
+        if until is None and not asked and all(one.is_settled for one in workers):
+            _only_wait(environments, pipes, workers)
     _end(workers, poll)
     return 0
+
+
+def _only_wait(environments: Sequence[Mapping[str, str]], pipes: Sequence[int], workers: "Sequence[_Kept]") -> None:
+    """Become the program that only waits. Returns if it cannot be, as where the kernel does not say who ended."""
+    if not all(one.pidfd for one in workers if one.runs):
+        return
+    command, program = sys.argv[1:], [sys.executable, "-P", "-m", "runner.tasks.parent"]
+    state = {
+        "environments": [dict(one) for one in environments],
+        "pipes": pipes,
+        "workers": [one.known() for one in workers],
+        "requests": [],
+        "program": [*program, *command],
+        "silent": SILENT,
+        "ends_within": WorkerSettings().drain_timeout + MARGIN,
+    }
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        waiting_parent.become([sys.executable, "-I", "-S", waiting_parent.__file__, *command], state)
+    except OSError as error:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        print(f"runner worker: it keeps what it imported: {error}", file=sys.stderr, flush=True)
 
 
 class _Kept:
     """One worker that is kept running, ``on_demand`` once it is needed. One with a ``name`` has another environment."""
 
     def __init__(
-        self, environment: Mapping[str, str], passed: Sequence[int], name: str = "", *, on_demand: bool = False
+        self,
+        environment: Mapping[str, str],
+        passed: Sequence[int],
+        name: str = "",
+        *,
+        on_demand: bool = False,
+        request: Mapping[str, Any] | None = None,
     ) -> None:
-        self._environment, self._passed, self.name = environment, passed, name
+        self._environment, self._passed, self.name, self._request = environment, passed, name, request
         self._pid = 0
         self._started, self._due = 0.0, time.monotonic() + SILENT if on_demand else 0.0
         self._backoff, self._quick_deaths = Backoff(0.2, LONGEST_PAUSE), 0
@@ -128,6 +180,26 @@ class _Kept:
     def due(self) -> float:
         """Return the seconds until it is to be started; infinite while it runs."""
         return math.inf if self._pid else self._due - time.monotonic()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is expected to run for long, or not to be started soon."""
+        return time.monotonic() - self._started > QUICK if self._pid else self.due > QUICK
+
+    def known(self) -> dict[str, Any]:
+        """Return what `resume` needs."""
+        return {"pid": self._pid, "started": self._started, "due": self._due, "request": self._request}
+
+    def resume(self, known: Mapping[str, Any]) -> None:
+        """Take it up again: it is still a child of this process."""
+        self._started, self._due = known["started"], known["due"]
+        if known["pid"]:
+            self._runs_as(known["pid"])
+
+    def _runs_as(self, pid: int) -> None:
+        self._pid = pid
+        with contextlib.suppress(OSError, AttributeError):  # no such call (macOS)
+            self.pidfd = os.pidfd_open(pid)
 
     def is_needed(self, in_seconds: float) -> None:
         """Have it started then, if it never was: at once, or unless who says so says it again before."""
@@ -141,11 +213,9 @@ class _Kept:
         self._started, self._was_asked = time.monotonic(), False
         sys.stdout.flush()
         sys.stderr.flush()
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # a fork that is told meanwhile is no parent
-        self._pid = os.fork() or _become(self._environment, self._passed, builder=bool(self.name))
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # a fork that is told meanwhile is no parent
+        self._runs_as(os.fork() or _become(self._environment, self._passed, builder=bool(self.name)))
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        with contextlib.suppress(OSError, AttributeError):  # no such call (macOS)
-            self.pidfd = os.pidfd_open(self._pid)
 
     def send(self, signum: int) -> None:
         """Send it a signal, if it runs."""
@@ -223,7 +293,7 @@ def _become(environment: Mapping[str, str], passed: Sequence[int], *, builder: b
             if callable(signal.getsignal(signum)):
                 signal.signal(signum, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
         if builder:
             for one in passed:
                 os.set_inheritable(one, True)
@@ -298,3 +368,13 @@ def _end(workers: Sequence[_Kept], poll: float) -> None:
         running = [one for one in workers if one.runs]
         if running:
             _wait(running, poll)
+
+
+def main() -> int:
+    """Continue after `runner.tasks.waiting_parent`."""
+    before = json.loads(os.environ.pop(STATE))
+    return run(before["environments"], before=before)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

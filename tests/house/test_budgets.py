@@ -17,7 +17,7 @@ from runner.engine.local import Steps
 from runner.providers.memory import MemoryStore
 
 #: Modules of ours that a verb imports for its help, at most. 229: who reads a file has the hash seed to itself.
-MODULES = {"": 12, "doctor": 15, "worker": 63, "submit": 229, "runs": 231, "show": 231, "files": 219, "checkpoint": 222}
+MODULES = {"": 12, "doctor": 15, "worker": 64, "submit": 229, "runs": 231, "show": 231, "files": 219, "checkpoint": 222}
 #: What is imported for no one's help.
 HEAVY = ("celery", "kombu", "flower", "textual", "crewai", "openai")
 
