@@ -4,7 +4,8 @@ import contextlib
 import functools
 import platform
 from functools import partial
-from types import SimpleNamespace
+from pathlib import Path
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 from runner.core import waiting
@@ -36,7 +37,7 @@ class Client:
         platform.platform()  # each request says it, and to find it out Python starts a process, as long as three calls
         client = self._shared.warm() if waiting.shared else self._own.get()
         client.chat.completions  # noqa: B018 - reading it imports it
-        if waiting.shared:
+        if waiting.shared and not _is_instrumented():
             _order()
 
     def complete(self, request: Request) -> Completion:
@@ -55,10 +56,12 @@ class Client:
         """Send the request and return the answer, like `complete`, without blocking the event loop."""
         body = self._body(request)
         async with self._shared.one() as client:
-            if not request.stream:
+            if not request.stream and not _is_instrumented():
                 return await _raw(client.chat.completions.with_raw_response, body)
-            gathered = Gathered(request.on_chunk)
             taken = as_taken(client.chat.completions.create, body)
+            if not request.stream:
+                return read_openai(await client.chat.completions.create(**taken))
+            gathered = Gathered(request.on_chunk)
             async with await client.chat.completions.create(**taken) as stream:
                 with reading():
                     async for chunk in stream:
@@ -77,6 +80,18 @@ class Client:
         if request.stream:
             body.update(stream=True, stream_options={"include_usage": True})
         return body
+
+
+def _is_instrumented() -> bool:
+    """Whether others look at what the client is called with, or sends, as to trace it: it is called as by anybody."""
+    chat = openai.resources.chat
+    return not _are_own(chat.Completions.create, chat.AsyncCompletions.create, openai.AsyncOpenAI.request)
+
+
+@functools.lru_cache(maxsize=8)
+def _are_own(*functions: Any) -> bool:
+    folder = str(Path(openai.__file__).parent)
+    return all(type(one) is FunctionType and one.__code__.co_filename.startswith(folder) for one in functions)
 
 
 async def _raw(client: Any, body: dict[str, Any]) -> Completion:

@@ -1,12 +1,14 @@
 """What is sent where many calls wait at once is, byte by byte, what OpenAI's client makes of it: it is found again."""
 
 import asyncio
+import functools
 import json
 from typing import Any
 
 import pytest
 
 from runner.llm.clients.completion import as_taken, read_openai
+from runner.testing import ModelServer
 
 from ...support.later import Later
 
@@ -55,3 +57,54 @@ def test_it_is_the_same_request_and_answer(more: dict[str, Any]) -> None:
     answer, read = asyncio.run(ask())
     assert sent[0] == sent[1]
     assert read == read_openai(answer)
+
+
+@pytest.mark.parametrize("by", ["wraps", "wrapt", "request"])
+def test_who_instruments_the_client_sees_an_ordinary_call(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As OpenTelemetry's instrumentors and langfuse do, or openinference. None sees the call that finds out the order
+    of a request's arguments.
+    """
+    from runner.core import waiting
+    from runner.llm.clients import openai as clients
+    from runner.llm.clients.completion import Request
+    from runner.llm.clients.model_names import Target
+
+    clients._order.cache_clear()
+    chat, seen = clients.openai.resources.chat, list[Any]()
+
+    def wrapping(owner: Any, name: str) -> None:
+        theirs = getattr(owner, name)
+
+        @functools.wraps(theirs)
+        def traced(*args: Any, **kwargs: Any) -> Any:
+            seen.append((args, kwargs))
+            return theirs(*args, **kwargs)
+
+        class Proxy:
+            """As wrapt's: it says of itself what the function says."""
+
+            __wrapped__, __code__, __name__ = theirs, theirs.__code__, theirs.__name__
+
+            def __get__(self, instance: Any, owner: Any) -> Any:
+                return self if instance is None else functools.partial(traced, instance)
+
+            def __call__(self, *args: Any, **kwargs: Any) -> Any:
+                return traced(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, Proxy() if by == "wrapt" else traced)
+
+    if by == "request":
+        wrapping(clients.openai.AsyncOpenAI, "request")
+    else:
+        wrapping(chat.Completions, "create")
+        wrapping(chat.AsyncCompletions, "create")
+    monkeypatch.setattr(waiting, "shared", True)
+    request = Request([{"role": "user", "content": "Go."}], options={"temperature": 0.5})
+    with ModelServer("Done.") as models:
+        client = clients.Client(Target("openai", "m", models.url, "k"), None, 0)
+        client.warm()
+        assert seen == []
+        assert asyncio.run(client.acomplete(request)).text == "Done."
+        [(args, kwargs)] = seen
+    given = vars(args[2])["json_data"] if by == "request" else kwargs
+    assert given == {"model": "m", "messages": [{"role": "user", "content": "Go."}], "temperature": 0.5}
