@@ -11,24 +11,51 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-_SETTINGS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
-    ("index-url", "UV_DEFAULT_INDEX", "", ("UV_INDEX_URL", "index", "index-url")),
-    ("extra-index-url", "UV_INDEX", " ", ("UV_EXTRA_INDEX_URL", "index", "extra-index-url")),
-    ("find-links", "UV_FIND_LINKS", ",", ("find-links",)),
-    ("constraint", "UV_CONSTRAINT", " ", ("constraint-dependencies",)),
-    ("trusted-host", "UV_INSECURE_HOST", " ", ("allow-insecure-host",)),
-    ("cert", "SSL_CERT_FILE", "", ()),
-    ("client-cert", "SSL_CLIENT_CERT", "", ()),
-    ("proxy", "ALL_PROXY", "", ("HTTPS_PROXY", "HTTP_PROXY", "all_proxy", "https_proxy", "http_proxy")),
+_YES = ("y", "yes", "t", "true", "on", "1")  #: what pip takes for yes
+_INDEX, _MORE = ("UV_INDEX_URL", "index", "index-url"), ("UV_EXTRA_INDEX_URL", "index", "extra-index-url")
+_BUILT = ("UV_NO_BUILD", "UV_NO_BUILD_PACKAGE", "no-build", "no-build-package", "only-binary")
+_BINARY = ("UV_NO_BINARY", "UV_NO_BINARY_PACKAGE", "no-binary", "no-binary-package")
+
+
+def _listed(between: str) -> Callable[[str], str]:
+    return lambda value: between.join(value.split())
+
+
+def _if_yes(said: str) -> Callable[[str], str]:
+    return lambda value: said if value.lower() in _YES else ""
+
+
+def _if_subprocess(value: str) -> str:
+    return value if value == "subprocess" else ""
+
+
+def _seconds(value: str) -> str:
+    return value.partition(".")[0]
+
+
+_SETTINGS: tuple[tuple[str, str, Callable[[str], str], tuple[str, ...]], ...] = (
+    ("index-url", "UV_DEFAULT_INDEX", str, _INDEX),
+    ("extra-index-url", "UV_INDEX", _listed(" "), _MORE),
+    ("find-links", "UV_FIND_LINKS", _listed(","), ("find-links",)),
+    ("constraint", "UV_CONSTRAINT", _listed(" "), ("constraint-dependencies",)),
+    ("build-constraint", "UV_BUILD_CONSTRAINT", _listed(" "), ("build-constraint-dependencies",)),
+    ("pre", "UV_PRERELEASE", _if_yes("allow"), ("prerelease",)),
+    ("timeout", "UV_HTTP_TIMEOUT", _seconds, ("UV_REQUEST_TIMEOUT", "HTTP_TIMEOUT")),
+    ("retries", "UV_HTTP_RETRIES", str, ()),
+    ("keyring-provider", "UV_KEYRING_PROVIDER", _if_subprocess, ("keyring-provider",)),
+    ("trusted-host", "UV_INSECURE_HOST", _listed(" "), ("allow-insecure-host",)),
+    ("cert", "SSL_CERT_FILE", str, ()),
+    ("client-cert", "SSL_CLIENT_CERT", str, ()),
+    ("proxy", "ALL_PROXY", str, ("HTTPS_PROXY", "HTTP_PROXY", "all_proxy", "https_proxy", "http_proxy")),
 )
-"""Each setting of pip's, uv's variable, what is between several values of it, and what takes its place: other
-variables, and settings in uv's files."""
+"""Each setting of pip's, uv's variable, how its value is written there, and what takes its place: other variables, and
+settings in uv's files. Those of which uv has no variable are options: `_OPTIONS`."""
 
 _NO_INDEX = "no-index"
+_OPTIONS = {"only-binary": _BUILT, "no-binary": _BINARY, _NO_INDEX: ("UV_DEFAULT_INDEX", "UV_INDEX", *_INDEX, *_MORE)}
+"""Settings that uv has as options of the same names, and what takes their place."""
 _STRATEGY = "UV_INDEX_STRATEGY"
 _SECTIONS = ("global", "install")
-_YES = ("y", "yes", "t", "true", "on", "1")  #: what pip takes for yes
-_INDEXES = {_NO_INDEX, *(one for _, variable, _, instead in _SETTINGS[:2] for one in (variable, *instead))}
 
 
 def for_uv(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
@@ -39,10 +66,10 @@ def for_uv(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """
     pip, own = _of_pip(environ), {*environ, *_of_uv(folder, environ)}
     found = dict[str, str]()
-    for name, variable, between, instead in _SETTINGS:
-        value = pip.get(name, "")
-        if value.strip() and own.isdisjoint((variable, *instead)):
-            found[variable] = between.join(value.split()) if between else value.strip()
+    for name, variable, written, instead in _SETTINGS:
+        value = written(pip.get(name, "").strip())
+        if value and own.isdisjoint((variable, *instead)):
+            found[variable] = value
     if "UV_INDEX" in found and own.isdisjoint((_STRATEGY, "index-strategy")):
         found[_STRATEGY] = "unsafe-best-match"  # as pip has it: the best version that any of the indexes has
     return found
@@ -50,11 +77,18 @@ def for_uv(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
 
 def options(folder: Path, environ: Mapping[str, str]) -> list[str]:
     """Return options of ``uv pip install`` that say what pip is configured with and no variable of uv's could say: to
-    ask no index at all. They are left out where uv is configured with an index itself, as in `for_uv`.
+    ask no index at all, and what is not to be built, or has to be. What uv is configured with itself stays, as in
+    `for_uv`.
     """
-    own = {*environ, *_of_uv(folder, environ)}
-    asks_none = _of_pip(environ).get(_NO_INDEX, "").strip().lower() in _YES and own.isdisjoint(_INDEXES)
-    return [f"--{_NO_INDEX}"] if asks_none else []
+    pip, own = _of_pip(environ), {*environ, *_of_uv(folder, environ)}
+    found = []
+    for name in (one for one, instead in _OPTIONS.items() if own.isdisjoint(instead)):
+        words = pip.get(name, "").replace(",", " ").split()
+        if name == _NO_INDEX:
+            found += [f"--{name}"] if words and words[0].lower() in _YES else []
+        else:
+            found += [f"--{name}={word}" for word in words]
+    return found
 
 
 def _of_pip(environ: Mapping[str, str]) -> dict[str, str]:

@@ -83,7 +83,10 @@ def _build(wanted: Environment, home: Path, cache: Path, lock: int) -> None:
     python = wanted.python or sys.executable
     _uv(wanted, lock, "venv", "--no-project", "--python", python, str(home))
     lines = home / "requirements.in"
-    given = [str(runner_wheel(cache.absolute()))]
+    into = ("--python", str(home / "bin" / "python"))
+    given, options = [str(runner_wheel(cache.absolute()))], pip_settings.options(wanted.folder, os.environ)
+    if "--no-binary=:all:" in options:  # with that, uv refuses a wheel that is named, unless it is there
+        _uv(wanted, lock, "pip", "install", *into, "--no-deps", *given)
     if wanted.file == LOCK:
         exported = (
             "--frozen",
@@ -94,15 +97,14 @@ def _build(wanted: Environment, home: Path, cache: Path, lock: int) -> None:
             "--output-file",
             str(lines),
         )
-        _uv(wanted, lock, "export", "--python", str(home / "bin" / "python"), *exported)
+        _uv(wanted, lock, "export", *into, *exported)
         given += ["--requirements", str(lines)]
     elif wanted.file in (LISTED, PROJECT):
         given += ["--requirements", str(wanted.folder / wanted.file)]
     elif wanted.lines:
         lines.write_text("".join(f"{line}\n" for line in wanted.lines), "utf-8")
         given += ["--requirements", str(lines)]
-    given += pip_settings.options(wanted.folder, os.environ)
-    _uv(wanted, lock, "pip", "install", "--python", str(home / "bin" / "python"), *given)
+    _uv(wanted, lock, "pip", "install", *into, *given, *options)
     log.info("built the environment %s of %s in %.1f s", wanted.digest, wanted.named, time.monotonic() - began)
 
 
