@@ -15,6 +15,7 @@ from collections import Counter
 from ring_runs import LEASE, Ring, log_in, ring, tally
 from store_faults import PAUSE
 
+from runner.providers.redis import scripts
 from runner.providers.redis.connection import connect
 from runner.testing import eventually
 
@@ -24,20 +25,22 @@ CHANGES = {
     "scripts": ["-@scripting"],
     "transactions": ["-@transaction"],
     "keys": ["resetkeys"],
+    "one command": [],
     "password": ["resetpass", ">another"],
     "off": ["off"],
     "removed": [],
 }
-"""What is taken, and how; where there is no rule, the user itself."""
+"""What is taken, and how; where there is no rule, the user itself, or one of the commands that scripts call."""
 
 CUT = ("password", "off")
 """What who is logged in does not notice: their connections are closed."""
 
 
-def change(stage: Ring, kind: str, seconds: float) -> None:
+def change(stage: Ring, rand: random.Random, kind: str, seconds: float) -> None:
     """Take it, and give it back after so many seconds."""
+    commands = sorted({command.lower() for name in scripts.names() for command in scripts.load(name).commands})
     with connect(stage.redis.url) as admin:
-        if rules := CHANGES[kind]:
+        if rules := [f"-{rand.choice(commands)}"] if kind == "one command" else CHANGES[kind]:
             admin.execute_command("ACL", "SETUSER", stage.user, *rules)
         else:
             admin.execute_command("ACL", "DELUSER", stage.user)
@@ -53,7 +56,7 @@ def trial(stage: Ring, rand: random.Random, kind: str, runs: int, deadline: floa
     eventually(lambda: stage.asked(open_runs[0][2]) > 0, within=60, why="the runs are under way")
     for _ in range(2):
         time.sleep(rand.uniform(0, 0.5))  # at any moment of theirs
-        change(stage, kind, rand.choice((0.05, 0.3, 1.0, LEASE + 1.0)))
+        change(stage, rand, kind, rand.choice((0.05, 0.3, 1.0, LEASE + 1.0)))
     return tally(kind, stage.outcomes(open_runs, deadline))
 
 

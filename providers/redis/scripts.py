@@ -42,11 +42,27 @@ _CALLED = re.compile(r"\bpcall\((\w+)|\b(\w+)\(")  #: functions, and what pcall 
 _KEY = re.compile(rf"\b({'|'.join(TEMPLATES)})\(")
 _MARKS = re.compile(r'"(?:[^"\\]|\\.)*"|[](),[{}]')
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
+_COMMAND = re.compile(r'(?:call|\basked|\badd_all)\("([A-Z]+)"')
+_NEEDS = re.compile(r"\bneeds(?:_all)?\(([^)]*)\)")
 _COMMENT = re.compile(r"--.*")
 _WORD = re.compile(r"\b[A-Za-z_]\w*")
 _DEFINED = re.compile(r"local (?:function )?(\w+)")
 _AS_GIVEN = ("text", "int")  #: types of which the local holds the text itself
 _FOLDER = files("runner.providers.redis").joinpath("lua")
+
+_READS = frozenset(
+    re.findall(
+        r"\w+",
+        "EXISTS GET HEXISTS HGET HGETALL HKEYS HLEN HMGET HSTRLEN LINDEX LLEN LRANGE MGET PTTL SCARD SMEMBERS "
+        "SRANDMEMBER TIME TYPE XLEN XREVRANGE ZCARD ZRANGE ZRANGEBYSCORE ZREVRANGE ZSCORE",
+    )
+)
+"""The commands of scripts that write nothing."""
+
+_RIGHTS = (
+    "local may=redis.acl_check_cmd local function deny(...) for _,one in ipairs({...}) do if not may(one) then "
+    """error({err="NOPERM This user has no permissions to run the '"..string.lower(one).."' command"}) end end end"""
+)
 
 Clock = str
 SERVER_CLOCK: Clock = "now"
@@ -75,6 +91,8 @@ class LuaScript:
         for lib in reversed(slots.get("USES", [])):
             libraries = _used(_library(clock if lib == "now" else lib), [*libraries, body]) + libraries
         body = " ".join([*libraries, body])
+        self.commands = sorted(set(_COMMAND.findall(body)))
+        body = self._with_rights(body, asks=_NEEDS.search(source) is not None)
         self._has_rest = self.types[-1:] == ["rest"]
         kinds = [kind.rstrip("?") for kind in self.types if kind != "rest"]
         called = {name for names in _CALLED.findall(body) for name in names}
@@ -102,6 +120,20 @@ class LuaScript:
             raise TypeError(f"{self.name}.lua takes {self.keys + self.argv}, got {sorted(slots)}")
         found = [len(self.keys), *map(slots.__getitem__, self._order)]
         return found[:-1] + found[-1] if self._has_rest else found
+
+    def _with_rights(self, body: str, *, asks: bool) -> str:
+        """The body, which is refused before its first write where the user may not do all that comes after it."""
+        if _READS.issuperset(self.commands):
+            return body
+        if not asks:
+            body = f"needs_all() {body}"
+
+        def check(needs: re.Match[str]) -> str:
+            commands = re.findall(r'"\w+"', needs[1]) or [f'"{command}"' for command in self.commands]
+            asked = " and ".join(f"may({command})" for command in commands)
+            return f"if not({asked}) then deny({','.join(commands)}) end"
+
+        return f"{_RIGHTS} {_NEEDS.sub(check, body)}"
 
     def packed(self, **slots: Any) -> bytes:
         """The command, for a server that knows the script."""

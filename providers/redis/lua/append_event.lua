@@ -15,6 +15,7 @@ if t[1] ~= token then return 0 end
 local told, as = string.match(t[4] or "", "^(%S+) (%d+)$")
 if told == nonce then return tonumber(as) end
 redis.call("XLEN", events_key(run))
+if trigger == "" then needs("XADD", "HGET", "XTRIM", "HSET", "HDEL") else needs_all() end
 redis.call("HLEN", branch)
 if trigger ~= "" then intact_branch(branch) end
 if steps then redis.call("ZCARD", steps_key(branch, key)) end

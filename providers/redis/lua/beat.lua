@@ -10,12 +10,13 @@
 local at = now()
 local stood = redis.call("ZSCORE", workers, id)
 local known = redis.call("HLEN", worker) > 0
-local held = redis.call("HGETALL", claims)
+local held, recheck = redis.call("HGETALL", claims), redis.call("HGET", worker, "recheck") or "0"
+needs("HINCRBY")
 if about ~= "" then
+  needs("ZADD")
   redis.call("HSET", worker, "about", about)
 elseif not stood or not known then
   return {0, "0", at, {}, 0}
 end
 redis.call("ZADD", workers, at + lease_ms, id)
-return {(stood and known) and 1 or 0, redis.call("HGET", worker, "recheck") or "0", at, held,
-        redis.call("HINCRBY", worker, "beats", 1)}
+return {(stood and known) and 1 or 0, recheck, at, held, redis.call("HINCRBY", worker, "beats", 1)}

@@ -8,6 +8,7 @@
 -- Where the claim is lost, the earlier ones were counted as in doubt when it was taken back; the new ones are counted here.
 -- Returns 1, or 0 where the claim is lost (the step's own record will be refused).
 if redis.call("HGET", task, "token") ~= token then
+  needs_all()
   local lost = new ~= "" and entries(new, "new")
   redis.call("HLEN", ledger_key(run))
   if lost and redis.call("HLEN", run) > 0 then doubt(run, name, key, token, lost) end

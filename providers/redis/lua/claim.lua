@@ -30,6 +30,7 @@ if not mine then
   local newer = tonumber(r[12] or "1") > PROTOCOL
   if newer or string.find(unfit, "," .. (r[5] or "") .. ",", 1, true) then
     redis.call("ZCARD", due_key(home))
+    needs_all()
     redis.call("HSET", task, "state", "delayed")
     redis.call("ZREM", queued_key(home), queued_ref(r[1], name, key))
     redis.call("ZADD", due_key(home), at + 1000, r[1] .. "|" .. name .. "|" .. key)
@@ -45,7 +46,9 @@ if not mine then
   if asked_for(r[13], "task_started") then intact_checkpoints(branch, r[13]) end
   redis.call("XLEN", events_key(run))
   redis.call("HLEN", claims_key(home, worker))
-  if tonumber(r[12] or "1") < PROTOCOL then migrate_run(home, run, at, name, key) end
+  local older = tonumber(r[12] or "1") < PROTOCOL
+  if older or is_seldom(r, t, found) then needs_all() else needs("HSET", "XADD") end
+  if older then migrate_run(home, run, at, name, key) end
   redis.call("ZREM", queued_key(home), queued_ref(r[1], name, key))
   take(home, run, r, name, branch, b, key, task, t, worker, process, nonce, found, stamp, at)
 end

@@ -109,6 +109,19 @@ elseif left <= 0 then
   intact_open(home, branch)
   intact_ends(home, run, 1)
 end
+local taken = waits or going
+if counts or holes or expansion or t[11] or t[12] or status ~= "running" or tonumber(asked or 0) > 0 or tonumber(most or 0) > 0
+   or (latest or 0) % 100 > 96 or left <= 0 and not (known.done and bare)
+   or taken and is_seldom(taken.r or r, taken.t, taken.found) then
+  needs_all()
+else  -- as most do: fewer questions
+  needs("RPUSH", "DEL", "SREM", "HDEL", "XADD", "HSET", "ZADD")
+  if #next > 0 then needs("SADD", "HGET", "HINCRBY") end
+  if #next > (going and 1 or 0) then needs("LPUSH") end
+  if left <= 0 then needs("ZREM", "PEXPIRE", "PEXPIREAT", "COPY", "RENAME") end
+  if batch then needs("HINCRBY") end
+  if waits then needs("RPOP", "ZREM") end
+end
 local at = now()
 local seq, told = (count or 0) + 1, nil
 local function ended(status, all)

@@ -10,6 +10,7 @@ local t = redis.call("HMGET", task, "token", "started", "told")
 if t[1] ~= token then return 0 end
 if string.match(t[3] or "", "^%S+") == nonce then return 1 end
 redis.call("XLEN", events_key(run))
+needs("XADD", "HGET", "XTRIM", "HSET")
 local seq = emit(run, kind, "branch", name, "task", key, "text", text, "parent", t[2] or 0)
 redis.call("HSET", task, "told", nonce .. " " .. seq)
 return 1

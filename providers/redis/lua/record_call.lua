@@ -22,6 +22,8 @@ local function also(list, field, value)
   list[#list + 1] = field
   list[#list + 1] = value
 end
+local is_first = not line or redis.call("HLEN", journal) == 0
+if is_first or t[4] or (r[5] or 0) % 100 == 99 then needs_all() else needs("HSET", "XADD") end
 local of_task = {"begun", begun, "reserved", reserved}
 if redis.call("HSETNX", journal, step, value) == 1 then
   redis.call("HSET", ledger_key(run), field, string.format("[%.0f,%s,%.0f,%.0f,%s]",
@@ -60,7 +62,7 @@ if redis.call("HSETNX", journal, step, value) == 1 then
     also(of_run, "events", seq)
   end
   redis.call("HSET", run, unpack(of_run))
-  if not line or redis.call("HLEN", journal) == 1 then
+  if is_first then
     -- Begun after the run was over, they would outlive it.
     local ttl = redis.call("PTTL", run)
     for _, k in ipairs(ttl > 0 and {journal, ledger_key(run)} or {}) do redis.call("PEXPIRE", k, ttl) end

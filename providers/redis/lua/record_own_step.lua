@@ -10,6 +10,7 @@ local call = redis.call
 local t = call("HMGET", task, "token", "reached", "begun", "reserved", "crashes", "handed")
 if t[1] ~= token or call("HLEN", run) == 0 then return 0 end
 local before = tonumber(t[2] or 0)
+if before == 0 or t[6] then needs_all() else needs("HINCRBY", "HSET") end
 if call("HSETNX", journal, step, value) == 1 then
   if paid == "1" then call("HINCRBY", run, "paid", 1) end
   if before == 0 and call("HLEN", journal) == 1 then

@@ -4,7 +4,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,6 +46,35 @@ def nobody_was_frozen() -> Iterator[None]:
         patch.setattr(step_intents, "AWAY", 3600)
         patch.setattr(outages, "MENDED", 0)  # keys that are somebody else's stay so: most clients here remove none
         yield
+
+
+@cache
+def watched(name: str) -> scripts.LuaScript:
+    """A script on the test's clock that fails where a command follows its first write which it neither called before
+    nor said that it needs."""
+    with pytest.MonkeyPatch.context() as patch:
+        reads = ",".join(f"{command}=1" for command in sorted(scripts._READS))
+        patch.setattr(scripts, "_RIGHTS", f"{_WATCHED.replace('READS', reads)} {scripts._RIGHTS}")
+        return plain(name, scripts.TEST_CLOCK)
+
+
+plain = scripts.load.__wrapped__
+
+_WATCHED = """
+    local server, wrote, known = redis, false, {}
+    local redis = setmetatable({}, {__index = server})
+    function redis.acl_check_cmd(command)
+      if wrote then error({err = "ERR what it needs is asked after the first write"}) end
+      known[command] = true
+      return server.acl_check_cmd(command)
+    end
+    local function watched(command)
+      if wrote and not known[command] then error({err = "ERR nobody asked whether it may " .. command}) end
+      known[command], wrote = true, wrote or not ({READS})[command]
+    end
+    function redis.call(command, ...) watched(command) return server.call(command, ...) end
+    function redis.pcall(command, ...) watched(command) return server.pcall(command, ...) end
+""".replace("\n", " ")
 
 
 class Clock:
@@ -133,7 +162,7 @@ class LossyLine(PipelinedConnection):
 @pytest.fixture
 def clock(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Every script runs on this clock, and nothing pauses before it asks again."""
-    monkeypatch.setattr(scripts, "load", partial(scripts.load, clock=scripts.TEST_CLOCK))
+    monkeypatch.setattr(scripts, "load", watched)
     monkeypatch.setattr(outages, "time", SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: None))
     one = Clock(redis)
     told = SimpleNamespace(strftime=time.strftime, gmtime=time.gmtime, time=lambda: one.now / 1000)

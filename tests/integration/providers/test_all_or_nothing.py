@@ -12,6 +12,7 @@ from redis.exceptions import AskError, NoScriptError, RedisError, ResponseError,
 
 from runner.providers.redis import scripts
 from runner.providers.redis.cluster import NOT_HERE, slot_of
+from runner.providers.redis.outages import forbidden, not_now
 from runner.testing import RedisServer, eventually
 
 from ...support.cluster import RedisCluster
@@ -154,6 +155,36 @@ def test_with_a_key_that_is(calls: list[Call], raw: Redis, name: str, how: str) 
                 write_key(raw, call.before, key)
             else:
                 whole.write()
+
+
+@pytest.mark.parametrize("name", scripts.names())
+def test_whose_user_may_not_do_one_of_its_commands(
+    calls: list[Call], raw: Redis, server: RedisServer, name: str
+) -> None:
+    """Without any of the commands that it needs it is refused before its first write, and the refusal passes."""
+    raw.acl_setuser("worker", enabled=True, passwords=["+pw"], keys=["*"], categories=["+@all"])
+    with Redis.from_url(server.url, username="worker", password="pw") as worker:
+        for call in (call for call in calls if call.script.name == name):
+            whole = Beside(raw, call.before)
+            raw.script_load(call.script.text)
+            for command in used(call, raw):
+                whole.write()
+                raw.execute_command("ACL", "SETUSER", "worker", f"-{command}")
+                error = changes_nothing(call, worker, f"no right to {command}")
+                raw.execute_command("ACL", "SETUSER", "worker", f"+{command}")
+                assert command.upper() in call.script.commands
+                assert error is not None, f"{command} was needed"
+                assert forbidden(not_now(error)), error
+                assert command in str(error).lower()
+    raw.acl_deluser("worker")
+
+
+def used(call: Call, redis: Redis) -> list[str]:
+    """The commands that a call of a script calls."""
+    redis.config_resetstat()
+    call.again(redis)
+    ours = {"evalsha", "config|resetstat", "info"}
+    return sorted({name.removeprefix("cmdstat_") for name in redis.info("commandstats")} - ours)
 
 
 def is_full(redis: Redis) -> None:

@@ -18,7 +18,13 @@ CREW = """
         Task(name=f"t{n}", description=f"dig {n}", expected_output="a thing", agent=digger) for n in range(3)])
 """
 ALLOWED = ("reset", "on", ">pw", "~*", "&*", "+@all")
-TAKEN = {"right": ("-@all",), "writes": ("-@write",), "password": ("resetpass", ">other"), "user": ("off",)}
+TAKEN = {
+    "right": ("-@all",),
+    "writes": ("-@write",),
+    "one of the commands of a commit": ("-rpush",),
+    "password": ("resetpass", ">other"),
+    "user": ("off",),
+}
 
 
 @pytest.fixture

@@ -50,6 +50,10 @@ local function given(r, b, key, t, found, ...)
   for _, one in ipairs(found.recorded) do answer[#answer + 1] = one end
   return answer
 end
+-- Whether more than usual may come of it: its journal is gone, a checkpoint is asked for, or old events go.
+local function is_seldom(r, t, found)
+  return tonumber(t[14] or 0) > 0 and #found.recorded == 0 or asked_for(r[13], "task_started") or (r[15] or 0) % 100 == 99
+end
 -- Make the task this process's. Writes into b and t what is new, so that it can be given. r says how many events there are by
 -- now. opened: what else is new in the record, as fields and values.
 local function take(home, run, r, name, branch, b, key, task, t, worker, process, nonce, found, stamp, at, opened)
