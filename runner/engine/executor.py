@@ -162,7 +162,7 @@ class Executor:
         if journal.asked is not None and isinstance(failed, Exception | BaseExceptionGroup):
             return _ask(journal.asked)  # a framework told it as an error of its own
         if cancel_scope.stopping is None:
-            journal.ended_by(failed)
+            journal.ends_by(failed)
         return attempt.failed(failed, loaded)
 
 

@@ -9,7 +9,7 @@ A record may begin with the call's hash chain, by which the hash of its request 
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 _CALL = re.compile(r"@[0-9a-f]{32}#\d+:\d+$")
@@ -32,21 +32,21 @@ class CallSlot(NamedTuple):
 
 
 class CallSlots:
-    """The recorded calls, and which of them were matched."""
+    """The calls that have these ``keys``, and which of them were matched. Some have no answer that is recorded."""
 
-    def __init__(self, recorded: Mapping[str, str]) -> None:
+    def __init__(self, keys: Iterable[str], recorded: Mapping[str, str]) -> None:
         self._waiting: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
         self._at: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
         self._highest: defaultdict[str, int] = defaultdict(int)
         self._numbers: defaultdict[str, int] = defaultdict(int)
         self._inside: defaultdict[str, list[str]] = defaultdict(list)
         self._chains: dict[tuple[str, str], str] = {}
-        for key, text in recorded.items():
+        for key in dict.fromkeys(keys):
             if _KEY.fullmatch(key):
                 self._put(key)
-                if chain := _CHAIN.match(text):
+                if chain := _CHAIN.match(recorded.get(key, "")):
                     self._link(chain[1], *key.rpartition("#")[0].rsplit("@", 1))
-            if _CALL.search(key):
+            if key in recorded and _CALL.search(key):
                 for end, char in enumerate(key):
                     if char == "/":
                         self._inside[key[:end]].append(key)

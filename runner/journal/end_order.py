@@ -11,14 +11,19 @@ The same code never waits in vain: the other step began before this one had ende
 does other things than before, nothing is waited for any more after `PATIENCE`.
 """
 
+import logging
 from collections.abc import Iterator, Mapping
 
 from runner.journal.call_slots import is_call
+from runner.journal.give_ups import GiveUp, causes_of, is_cancellation
 from runner.journal.records import RecordedSteps
 from runner.journal.steps import Frame, spelled
 
+log = logging.getLogger(__name__)
+
 PATIENCE = 5.0  #: seconds without a new step until nothing is waited for any more
 LOOK = 0.002  #: seconds between two looks whether the other step has ended
+WAIT = 0.05  #: seconds between two looks whether a step still waits to be cancelled
 TAKEN = 10  #: so many looks later its result has been taken, on a loop by as many turns at least
 
 _LENGTH = 16
@@ -33,6 +38,9 @@ class EndOrder(RecordedSteps):
     """The order of one task's steps."""
 
     calls_out: set[Frame]  #: the model calls that are under way
+    _began: float  #: when the attempt did
+    _given_up: list[tuple[str, BaseException, int]]
+    """The give-ups of this attempt: their records, their errors, and how many steps had begun."""
     _by_hash: Mapping[str, str] | None = None
 
     def hold(self, frame: Frame) -> None:
@@ -41,10 +49,63 @@ class EndOrder(RecordedSteps):
             self.cancel_scope.sleep(seconds)
 
     async def hold_async(self, frame: Frame) -> None:
-        """The same in a coroutine. If the other one has ended already, some turns of the loop are enough."""
+        """The same in a coroutine. If the other one has ended already, some turns of the loop are enough.
+
+        A step that was cancelled is cancelled in here, or this returns when the code does something else this time.
+        """
+        if frame.key in self._pending:
+            await self._until_cancelled(frame)
+            return
         for seconds in self._held_back(frame, turn=0.0):
             self.cancel_scope.check()
             await self.clock.sleep_async(seconds)
+
+    async def _until_cancelled(self, frame: Frame) -> None:
+        """Wait to be cancelled, as before. The code does that by a clock of its own, or as others end.
+
+        It has twice the time that it had from the beginning of its attempt, and `PATIENCE` after the last new step.
+        """
+        seen, end, gave_up = (-1, -1, -1), 0.0, frame.gave_up
+        try:
+            while True:
+                self.cancel_scope.check()
+                now, at = (self._looked_up, self.calls, len(self._held)), self.clock.monotonic()
+                if now != seen:
+                    seen, end = now, at + PATIENCE
+                elif gave_up is None or at > max(end, self._began + 2 * gave_up.at + PATIENCE):
+                    log.warning("%s is made again: the code that cancelled it does not do so this time", frame.key)
+                    break
+                await self.clock.sleep_async(WAIT)
+        except BaseException as error:
+            if gave_up is not None and is_cancellation(error):
+                self.files.lay([gave_up.name])
+                self.is_given_up_again(frame, gave_up, error)
+            raise
+        finally:
+            self.is_made_again(frame)
+
+    def is_given_up_again(self, frame: Frame, gave_up: GiveUp, error: BaseException) -> None:
+        """It ends with this error, as before."""
+        if frame.ends_in is not None:
+            frame.ends_in.last_ended = frame.key
+        self.note_give_up(gave_up.name, error)
+
+    def note_give_up(self, name: str, error: BaseException) -> None:
+        """Keep what `ended_attempt` looks for."""
+        self._given_up.append((name, error, self.calls + self._looked_up))
+
+    def have_ended(self, error: BaseException) -> list[str]:
+        """Return the names of the give-ups that led to the error by which the attempt ends: those that are among its
+        causes, and those after which no step began, as the code had ended then.
+        """
+        causes, steps = set(map(id, causes_of(error))), self.calls + self._looked_up
+        return [name for name, one, at in self._given_up if at == steps or id(one) in causes]
+
+    def is_made_again(self, frame: Frame) -> None:
+        """It is not given up as before."""
+        frame.gave_up = None
+        with self._lock:
+            self._pending.discard(frame.key)
 
     def _held_back(self, frame: Frame, turn: float) -> Iterator[float]:
         """Yield how long to sleep, repeatedly, until a held step may be replayed."""
@@ -71,7 +132,7 @@ class EndOrder(RecordedSteps):
         """Return the key of a recorded step; "" if there is none with this hash."""
         with self._lock:
             if self._by_hash is None:
-                self._by_hash = {spelled(key): key for key in self._recorded}
+                self._by_hash = {spelled(key): key for key in (*self._recorded, *self._gave_up)}
         return self._by_hash.get(hashed, "")
 
     def _is_over(self, key: str) -> bool:
@@ -85,5 +146,5 @@ class EndOrder(RecordedSteps):
         return has_begun and key not in self._held and not self._is_made(key)
 
     def _is_made(self, key: str) -> bool:
-        """Whether the step is under way, as its record could not be used."""
-        return any(one.key == key for one in [*list(self.doing.frames), *list(self.calls_out)])
+        """Whether the step is under way, as its record could not be used, or waits to be cancelled."""
+        return key in self._pending or any(one.key == key for one in [*list(self.doing.frames), *list(self.calls_out)])

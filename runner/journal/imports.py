@@ -98,7 +98,7 @@ class ReadCalls(OneByOne):
 
     def _recorded_only(self, *about: Any, **how: Any) -> Any:
         frame, place, recorded = self._place(*about, **how)
-        if recorded is None:
+        if recorded is None and frame.gave_up is None:
             self.refused = True
             raise UnpaidCall
         return frame, place, recorded

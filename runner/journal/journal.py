@@ -12,6 +12,7 @@ from runner.core.ledger import STEP, AccountKey, Kind, caller
 from runner.journal import steps
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.end_order import overtaken
+from runner.journal.give_ups import ended_by, given_up, is_cancellation
 from runner.journal.human_answers import Answer
 from runner.journal.model_calls import ModelCalls
 from runner.journal.recorder import Recorder, StepObserver
@@ -54,8 +55,11 @@ class Journal(ModelCalls):
         self._occurrences = defaultdict(int)
         self._found = recorded
         self._progress = JournalProgress(self._recorded)
-        self._overtaken = overtaken(recorded) if recorded else {}
-        self._held = set()
+        self._overtaken, self._gave_up = {}, {}
+        if recorded:
+            self._look_at(recorded)
+        self._held, self._pending, self._given_up = set(), set(), []
+        self._began = clock.monotonic()
         self.doing = Doing()
         self._lock = _RLock()
         self._writing = _RLock() if not waiting.shared else waiting.TaskLock()
@@ -72,7 +76,20 @@ class Journal(ModelCalls):
         self._found = {**records, **self._found}
         for key, text in records.items():
             self._recorded.setdefault(key, text)
+        self._look_at(records)
+
+    def _look_at(self, records: Mapping[str, str]) -> None:
         self._overtaken |= overtaken(records)
+        self._gave_up |= (gave_up := given_up(records))
+        for step, found in gave_up.items():
+            if found.name in self._overtaken:
+                self._overtaken[step] = self._overtaken.pop(found.name)
+
+    def ends_by(self, error: BaseException) -> None:
+        """The attempt ends by this error of its code. What led to it is not replayed: another attempt may do better."""
+        self.ended_by(error)
+        if names := self.have_ended(error):
+            self.set_marker(ended_by(names), names)
 
     @property
     def is_over(self) -> bool:
@@ -121,6 +138,8 @@ class Journal(ModelCalls):
         frame, recorded = self.find_step(steps.identity(name, args, kwargs), entry, current_step.get(), usable)
         if is_async:
             return self._astep(name, frame, recorded, result_type, fn, args, kwargs, watch)
+        if frame.gave_up is not None:
+            self.is_made_again(frame)  # it is a coroutine no more
         if recorded is not None:
             if frame.key in self._held:
                 self.hold(frame)
@@ -155,12 +174,16 @@ class Journal(ModelCalls):
             if frame.key in self._held:
                 await self.hold_async(frame)
             return self.replay(frame, recorded, result_type)
+        if frame.gave_up is not None:
+            await self.hold_async(frame)
         with self.cancel_scope.call:
             mark = self._begin(frame, watch)
             try:
                 value = await fn(*args, **kwargs)
             except BaseException as error:
                 self._raised(frame, watch, error)
+                if is_cancellation(error):
+                    self.give_up(frame, error, mark)
                 raise
             text = self._ended(name, frame, mark, value, result_type, watch)
         self.cancel_scope.check()

@@ -8,6 +8,7 @@ from typing import Any
 
 from runner.core.ledger import AccountKey, Usage, caller, usage_in
 from runner.journal.call_slots import CallSlot
+from runner.journal.give_ups import GiveUp
 from runner.journal.recorder import BegunStep, DoneStep
 from runner.journal.records import HELD_AT_MOST
 from runner.journal.step_writes import StepWrites
@@ -39,7 +40,8 @@ class ModelCalls(StepWrites):
         with self._lock:
             self.calls += 1
             place = self._calls.reserve("" if outer is None else self._within(outer), digest, unattributed=unattributed)
-            recorded = json.loads(self._recorded[place.key]) if place.recorded else None
+            text = self._recorded.get(place.key) if place.recorded else None
+            recorded = json.loads(text) if text is not None else None
             entry = AccountKey("model", caller.get().agent, model() if recorded is None else recorded["model"])
             frame = Frame(self, place.key, entry, outer)
             frame.ends_in = ends_in = self if outer is None or outer.journal is not self else outer
@@ -50,6 +52,8 @@ class ModelCalls(StepWrites):
                     self._held.add(place.key)
                 else:
                     ends_in.last_ended = place.key
+            elif place.recorded:
+                self._find_give_up(frame)
         if recorded is not None:
             self._supersede_enclosing(outer)
         return frame, place, recorded
@@ -61,8 +65,8 @@ class ModelCalls(StepWrites):
         outer = current_step.get()
         with self._lock:
             digest, key = self._calls.find(self._within(outer), chain)
-            recorded = json.loads(self._recorded[key]) if key else {}
-            if not key or key in self._overtaken or (value := read(recorded)) is None:
+            recorded = json.loads(self._recorded.get(key, "{}"))
+            if key not in self._recorded or key in self._overtaken or (value := read(recorded)) is None:
                 return None
             self.calls += 1
             (self if outer is None or outer.journal is not self else outer).last_ended = key
@@ -86,8 +90,21 @@ class ModelCalls(StepWrites):
                 self._recorder.drop_step(entry)
 
     def is_held(self, frame: Frame) -> bool:
-        """Whether the call is recorded, and replayed later: `hold` it."""
-        return frame.key in self._held
+        """Whether the call is recorded, and replayed later, or waits to be cancelled again: `hold` it."""
+        return frame.key in self._held or frame.key in self._pending
+
+    def gives_up(self, frame: Frame) -> GiveUp | None:
+        """Return how a call was given up, if its client timed out: it does so now. A call that was cancelled is made
+        if it gets here: it is not awaited, or not cancelled this time.
+        """
+        gave_up = frame.gave_up
+        if gave_up is None or gave_up.error is None:
+            self.is_made_again(frame)
+            return None
+        if frame.key in self._held:
+            self.hold(frame)
+        self.cancel_scope.check()
+        return gave_up
 
     def streams(self, frame: Frame) -> None:
         """The answer begins to come, and may be acted on before its end: what begins from now on is none that the call

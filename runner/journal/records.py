@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from runner.core.ledger import AccountKey, Counters, Usage, usage_in
 from runner.journal import steps
 from runner.journal.call_slots import CallSlots, is_call
+from runner.journal.give_ups import GiveUp
 from runner.journal.rate_limit import Turns
 from runner.journal.steps import Doing, Frame, JournalProgress, NoFiles, StepFiles, current_step
 
@@ -33,6 +34,8 @@ class RecordedSteps(Turns):
     _looked_up = 0  #: steps so far
     _overtaken: dict[str, str]  #: which records are to be replayed after which others: see `end_order`
     _held: set[str]  #: the keys of steps that are replayed later
+    _gave_up: dict[str, GiveUp]  #: how steps were given up, by the names of the results that they do not have
+    _pending: set[str]  #: the keys of steps that wait to be cancelled again
     _recorded: dict[str, str]
     _found: Mapping[str, str]  #: as it was before anything was done
     _progress: JournalProgress
@@ -44,7 +47,7 @@ class RecordedSteps(Turns):
 
     @functools.cached_property
     def _calls(self) -> CallSlots:
-        return CallSlots(self._found)
+        return CallSlots([*self._found, *self._gave_up], self._found)
 
     def position(self) -> dict[str, int]:
         """Return how often each step was made so far, for `fast_forward`."""
@@ -109,7 +112,18 @@ class RecordedSteps(Turns):
                     self._held.add(frame.key)
                 else:
                     ends_in.last_ended = frame.key
+            elif frame.recorded_as in self._gave_up:
+                self._find_give_up(frame)
         return frame, recorded
+
+    def _find_give_up(self, frame: Frame) -> None:
+        """The step has no result, as it was given up: it is to be so again."""
+        frame.gave_up = found = self._gave_up[frame.recorded_as]
+        self._progress.mark_passed(found.name)
+        if found.error is None:
+            self._pending.add(frame.key)
+        elif frame.recorded_as in self._overtaken and len(self._held) < HELD_AT_MOST:
+            self._held.add(frame.key)
 
     def replay(self, frame: Frame, recorded: str, result_type: Any) -> Any:
         """Return the result of a recorded step."""

@@ -11,6 +11,7 @@ from runner.core.errors import InputRequired, Interrupted
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage
 from runner.journal import steps
 from runner.journal.end_order import EndOrder
+from runner.journal.give_ups import GiveUp, is_cancellation, is_timeout, name_for
 from runner.journal.recorder import BegunStep, DoneStep, Post, PostSteps, Recorder, StepObserver
 from runner.journal.steps import Frame, Kept, StepFiles, supersede
 
@@ -137,6 +138,30 @@ class StepWrites(EndOrder):
         with self._writing:
             if frame.entry is not None and not self._over:
                 self._recorder.drop_step(frame.entry, intent_only=intent_only)
+
+    def give_up(self, frame: Frame, error: BaseException, mark: int | None = None, *, in_body: bool = False) -> None:
+        """Record that the code gave it up with this error, for a replay. Not if the task is being stopped.
+
+        ``mark`` is when it began to write files, ``in_body`` whether a part of an answer had come.
+        """
+        scope = self.cancel_scope
+        is_ours = self._over or scope.stopping is not None or self.asked is not None
+        if is_timeout(error):
+            reason = type(error).__name__, str(error)
+        elif is_cancellation(error) and not scope.of_coroutine:  # that may be cancelled itself
+            reason = None
+        else:
+            return
+        if is_ours:
+            return
+        fault_points.reached("step done, not recorded")
+        name = name_for(frame.recorded_as, self._recorded)
+        if mark is not None and not self.files.idle:
+            self.files.keep(name, mark)
+        gave_up = GiveUp(name, self.clock.monotonic() - self._began, reason, in_body)
+        with scope.write:
+            self.keep_result(Frame(self, name, None, None), frame.end(gave_up.text()))
+        self.note_give_up(name, error)
 
     def keep_result(self, frame: Frame, text: str, usage: Usage = NO_TOKENS, *, reported: bool = False) -> None:
         """Record its result. ``reported``: it is reported on the event bus elsewhere."""

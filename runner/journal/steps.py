@@ -17,12 +17,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from hashlib import sha256
 from json.encoder import encode_basestring_ascii
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage, usage_in
+
+if TYPE_CHECKING:
+    from runner.journal.give_ups import GiveUp
 
 _sorted = json.JSONEncoder(sort_keys=True).encode  # json.dumps would make an encoder for each step
 _encoded = json.JSONEncoder(ensure_ascii=False).encode
@@ -287,10 +290,12 @@ class Frame:
     """A step in progress. ``entry`` is its kind in the account; None once inner steps count instead. It is recorded
     under its key, unless the record there cannot be replayed. ``ends_in``: where the order of ends is kept, the frame
     around it or its journal; ``before``: what had ended there last as it began; ``beside``: all that may count as
-    ended while it was in progress, None for whatever did.
+    ended while it was in progress, None for whatever did. ``gave_up``: how it was given up, if it is to be so again.
     """
 
-    __slots__ = ("before", "beside", "ends_in", "entry", "journal", "key", "last_ended", "outer", "recorded_as")
+    __slots__ = (
+        *("before", "beside", "ends_in", "entry", "gave_up", "journal", "key", "last_ended", "outer", "recorded_as"),
+    )
 
     def __init__(self, journal: object, key: str, entry: AccountKey | None, outer: "Frame | None") -> None:
         self.journal, self.key, self.entry, self.outer = journal, key, entry, outer
@@ -298,6 +303,7 @@ class Frame:
         self.last_ended = self.before = ""
         self.ends_in: Ends | None = None
         self.beside: Collection[str] | None = None
+        self.gave_up: GiveUp | None = None
 
     def end(self, text: str) -> str:
         """It ends now: return its record, which says after which other one that is (see `runner.journal.end_order`)."""

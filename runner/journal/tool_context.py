@@ -18,6 +18,7 @@ from runner.core.encoding import NotSerializable
 from runner.core.errors import BadInput
 from runner.journal import context_state
 from runner.journal.context_state import Snapshot
+from runner.journal.give_ups import causes_of
 from runner.journal.journal import Journal
 
 
@@ -94,7 +95,7 @@ class TaskContexts:
         return self._journal.get_marker(f"ended {name}") is not None
 
     def _ended_by(self, error: BaseException) -> None:
-        chain = {id(one) for one in _chain(error)}
+        chain = {id(one) for one in causes_of(error)}
         for name in dict.fromkeys(name for raised, name in self._raised if id(raised) in chain):
             self._journal.set_marker(f"ended {name}", value=True)
 
@@ -328,15 +329,3 @@ def _changes(before: Snapshot | None, now: Snapshot | None, *, by_difference: bo
     if before is None or now is None:
         raise NotSerializable("something that is nested too deeply")
     return before.changes(now, by_difference=by_difference)
-
-
-def _chain(error: BaseException) -> Iterable[BaseException]:
-    """Yield an error and the errors that caused it."""
-    seen: dict[int, BaseException] = {}
-    left: list[BaseException | None] = [error]
-    while left:
-        one = left.pop()
-        if one is not None and id(one) not in seen:
-            seen[id(one)] = one
-            left += [one.__cause__, one.__context__, *getattr(one, "exceptions", ())]
-    return seen.values()

@@ -7,6 +7,7 @@ from typing import Any
 
 from runner.core.ledger import STEP, Usage
 from runner.journal.call_slots import CallSlot
+from runner.journal.give_ups import GiveUp
 from runner.journal.journal import Journal
 from runner.journal.steps import Frame
 
@@ -51,6 +52,18 @@ class Call:
     async def hold_async(self) -> None:
         """Return when it may be replayed."""
         await self._journal.hold_async(self.frame)
+
+    def gives_up(self) -> GiveUp | None:
+        """Return how it was given up, if its client timed out: it does so now."""
+        return self._journal.gives_up(self.frame)
+
+    def gives_up_by(self, gave_up: GiveUp, error: BaseException) -> None:
+        """Its client raises this error, as before."""
+        self._journal.is_given_up_again(self.frame, gave_up, error)
+
+    def give_up(self, error: BaseException, *, in_body: bool) -> None:
+        """Record that the code gave it up with this error; ``in_body``: a part of the answer had come."""
+        self._journal.give_up(self.frame, error, in_body=in_body)
 
     def streams(self) -> None:
         """Its answer begins to come, piece by piece."""

@@ -13,7 +13,7 @@ from typing import Any
 from runner.journal.current_journal import current_journal
 from runner.llm.recording import rpc, unrecorded
 from runner.llm.recording.grpc_stub import text
-from runner.llm.recording.rpc_call import Failure, RpcCall, RpcError, RpcStream, call_here
+from runner.llm.recording.rpc_call import DeadlinePassed, Failure, RpcCall, RpcError, RpcStream, call_here
 
 
 def journaled(library: Any, theirs: Any) -> Callable[..., None]:
@@ -188,7 +188,11 @@ class _Call:
         made = call_here(self._address, lambda: request)
         if made is not None and made.is_held:
             await made.hold_async()
-        found = None if made is None else made.replayed()
+        try:
+            found: list[Any] | None = None if made is None else made.replayed()
+        except DeadlinePassed as error:
+            core, found = self._library.cygrpc, [None]
+            self._status = core.AioRpcStatus(core.StatusCode.deadline_exceeded, str(error), (), "")
         if found is not None:
             self._recorded = deque(found)
             self._is_decided.set()
@@ -250,13 +254,15 @@ class _Call:
 
     def is_ok(self) -> bool:
         """Whether its status says so."""
-        return self._recorded is not None or bool(self._theirs.is_ok())
+        return "_status" not in vars(self) and (self._recorded is not None or bool(self._theirs.is_ok()))
 
     async def status(self) -> Any:
         """Return the call's status once it has one."""
         await self._decided()
         if self._recorded is None:
             return await self._theirs.status()
+        if not self.is_ok():
+            return self._status
         return self._library.cygrpc.AioRpcStatus(self._library.cygrpc.StatusCode.ok, "", (), "")
 
     async def initial_metadata(self) -> Any:

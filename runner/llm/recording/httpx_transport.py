@@ -163,7 +163,7 @@ class _Exchange:
 
     def recorded(self) -> Any:
         """The recorded answer, as the library gives it; None if there is none."""
-        answer = self.call.recorded()
+        answer = self.call.recorded(self._library.TimeoutException)
         if answer is None:
             return None
         return self._library.Response(

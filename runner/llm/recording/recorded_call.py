@@ -1,12 +1,13 @@
 """One call of a model on its way through a transport, whichever library's that is."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 from runner.core import fault_points
 from runner.core.errors import RunnerError
 from runner.core.ledger import NO_TOKENS, CallResult, Usage, caller
+from runner.journal.give_ups import timeout_error
 from runner.journal.journal import Journal
 from runner.llm.clients import prompt_caching
 from runner.llm.recording import code_location, wire
@@ -40,18 +41,26 @@ class RecordedCall:
         self._call = Call(journal, *journal.place_call(asked.digest, asked.model, unattributed=unattributed))
         self.instead: Standin | None = chosen() or (named(journal.standin) if journal.standin else None)
         self._unattributed = unattributed
-        self.is_held = self._call.recorded is not None and self._call.is_held  #: it is replayed later: `hold_async`
+        is_known = self._call.recorded is not None or self._call.frame.gave_up is not None
+        self.is_held = is_known and self._call.is_held  #: it is replayed later: `hold_async`
         self._link = Link()
         self._caller = caller.get()
         self._has_left_whole = self._is_streamed = self._has_ended = self._is_kept_encoded = False
         self._status = 0
         self.streams = False  #: whether the answer comes piece by piece
+        self.had_begun = False  #: whether a part of the answer had come when its client timed out
         self._headers: list[tuple[str, str]] = []
         self._by_name: dict[str, str] = {}
 
-    def recorded(self) -> wire.Answer | None:
-        """The recorded answer of the model, if there is one: it is served now."""
+    def recorded(self, timeout: type[Exception] = TimeoutError, *leading: object) -> wire.Answer | None:
+        """The recorded answer of the model, if there is one: it is served now.
+
+        If its client timed out instead, raises that error again: a class among those of ``timeout``, which takes the
+        ``leading`` arguments.
+        """
         if self._call.recorded is None:
+            if self._call.frame.gave_up is not None:
+                self._give_up_again(timeout, leading)
             return None
         if self.is_held:
             self._call.hold()
@@ -61,8 +70,16 @@ class RecordedCall:
             self._caller.on_result(CallResult(self._call.entry.model, answer.usage, replayed=True))
         return answer
 
+    def _give_up_again(self, timeout: type[Exception], leading: Sequence[object]) -> None:
+        gave_up = self._call.gives_up()
+        if gave_up is not None and gave_up.error is not None:
+            self.had_begun = gave_up.in_body
+            error = timeout_error(timeout, *gave_up.error, *leading)
+            self._call.gives_up_by(gave_up, error)
+            raise error
+
     async def hold_async(self) -> None:
-        """In a coroutine, before `recorded`: return when that may be served."""
+        """In a coroutine, before `recorded`: return when that may be served. One that was cancelled is so in here."""
         await self._call.hold_async()
         self.is_held = False
 
@@ -72,8 +89,12 @@ class RecordedCall:
 
     async def wait_async(self) -> None:
         """Return when it may be made."""
-        for seconds in self._journal.delays():
-            await self.clock.sleep_async(seconds)
+        try:
+            for seconds in self._journal.delays():
+                await self.clock.sleep_async(seconds)
+        except BaseException as error:
+            self._call.give_up(error, in_body=False)
+            raise
 
     def __enter__(self) -> None:
         self._observer: CallObserver = observer_of(
@@ -208,8 +229,11 @@ class RecordedCall:
         if self._has_ended:
             return
         self._has_ended = True
-        if not self._call.has_left or (isinstance(error, Exception) and not self._has_left_whole):
+        has_left = self._call.has_left and (self._has_left_whole or not isinstance(error, Exception))
+        if not has_left:
             self._call.drop()
+        if not self._is_streamed and (has_left or not isinstance(error, Exception)):
+            self._call.give_up(error, in_body=self._status > 0)
         self._link.break_off()
         self._observer.failed(why or type(error).__name__)
 

@@ -60,7 +60,7 @@ class RpcCall(RecordedCall):
         self.sent = sent  #: the request, serialized
 
     def replayed(self) -> list[bytes] | None:
-        """The messages of the recorded answer, if there is one: it is served now."""
+        """The messages of the recorded answer, if there is one: it is served now. Raises `DeadlinePassed` again."""
         answer = self.recorded()
         return None if answer is None else list(rpc.messages(answer.body))
 
@@ -89,7 +89,8 @@ class RpcCall(RecordedCall):
         if failure.was_refused:
             self.reject(failure.code)
         else:
-            self.broke(RpcError(failure.details), failure.code)
+            is_late = failure.code == "DEADLINE_EXCEEDED"
+            self.broke((DeadlinePassed if is_late else RpcError)(failure.details), failure.code)
 
     def stream(self) -> "RpcStream":
         """Return what the messages of a streamed response pass through; the call ends with it."""
@@ -148,3 +149,7 @@ class RpcStream:
 
 class RpcError(RunnerError):
     """A call whose outcome is not known."""
+
+
+class DeadlinePassed(RpcError, TimeoutError):
+    """A call whose client had set a deadline."""

@@ -89,24 +89,47 @@ class _Attempt:
         self, pool: Any, url: str, text: bytes, body: Any, headers: Any, retries: Any, *args: Any, **kw: Any
     ) -> Any:
         """The response: the recorded one, or that of the service."""
-        answer = self._call.recorded()
+        library = self._library
+        timeouts = library.exceptions.TimeoutError
+        try:
+            answer = self._call.recorded(timeouts, pool, url)
+        except timeouts as error:
+            if self._call.had_begun:
+                return self._response(200, (), _Body(b"", error), **_reading(kw))
+            return self._timed_out(error, pool, url, body, headers, retries, *args, **kw)
         if answer is not None:
             return self._response(answer.status, answer.headers, _Body(answer.body), **_reading(kw))
         self._call.wait()
         stub = elsewhere(self._address, self._call.instead)
         if stub is not None:
-            pool, url = self._library.connection_from_url(stub), stub
+            pool, url = library.connection_from_url(stub), stub
             kw["assert_same_host"] = False
             headers = {name: value for name, value in (headers or {}).items() if name.lower() not in DROPPED}
         with self._call:
             with _making(self, Outgoing(self._method, text, self._call)):
-                response = self._urlopen(pool, self._method, url, body, headers, retries, *args, **kw)
+                try:
+                    response = self._urlopen(pool, self._method, url, body, headers, retries, *args, **kw)
+                except library.exceptions.MaxRetryError as error:
+                    self._call.broke(error.reason or error)
+                    raise
             if self._is_over or not self._call.answered(response.status, response.headers.items()):
                 return response
             if kw.get("preload_content", True):
                 self._call.whole(self._decoded(response.headers, response.data, kw.get("decode_content", True)))
                 return response
             return self._streamed(response, kw) if self._call.streams else self._whole(response, kw)
+
+    def _timed_out(
+        self, error: Exception, pool: Any, url: str, body: Any, headers: Any, retries: Any, *args: Any, **kw: Any
+    ) -> Any:
+        """What urllib3 does when an attempt has timed out: it raises, or makes another one."""
+        retry = self._library.util.Retry
+        if not isinstance(retries, retry):
+            redirect = args[0] if args else kw.get("redirect", True)
+            retries = retry.from_int(retries, redirect=redirect, default=pool.retries)
+        retries = retries.increment(self._method, url, error=error, _pool=pool, _stacktrace=error.__traceback__)
+        retries.sleep()
+        return pool.urlopen(self._method, url, body, headers, retries, *args, **kw)
 
     def is_repeated(self, retries: Any) -> None:
         """End this attempt: urllib3 makes another one."""

@@ -77,6 +77,10 @@ def attempt(account):
         with journaled(journal, **options):
             try:
                 return task()
+            except BaseException as error:
+                if journal.cancel_scope.stopping is None:
+                    journal.ends_by(error)
+                raise
             finally:
                 account.replayed.add(journal.take_replayed())
                 assert not journal.cancel_scope.in_call, "the task is in no call"

@@ -55,6 +55,7 @@ class Given:
     method: str = ""
     half: bool = False  #: of the answer is read
     cancel: bool = False  #: as soon as its service has it
+    given_up: bool = False  #: it was cancelled by an attempt before, so its service does not get it
     closed: bool = False  #: its channel, before
     retries: bool = False  #: by an interceptor
     deserializer: Any = _same
@@ -165,7 +166,7 @@ def awaited(given: Given) -> Any:
             told: list[Any] = []
             call.add_done_callback(lambda one: told.append(one.done()))
             if given.cancel:
-                await asyncio.to_thread(given.come, before)
+                await asyncio.to_thread(bool if given.given_up else given.come, before)
                 call.cancel()
             said, code = await call, (await call.code()).name
             await asyncio.sleep(0)
@@ -237,8 +238,10 @@ SETTINGS: dict[str, Callable[[Given], Given]] = {
     "its channel is closed": told(closed=True),
     "more than may be sent": told(asked=b"x" * 500, channel=(("grpc.max_send_message_length", 100),)),
     "not answered in time": told(asked=b"slow", options={"timeout": 1.0}),
+    "not answered in time, given up": told(asked=b"slow", options={"timeout": 1.0}),
     "lost": told(asked=b"lost"),
     "cancelled": told(asked=b"slow", cancel=True),
+    "cancelled, given up": told(asked=b"slow", cancel=True),
     "half read": told(half=True),
     "breaks off": told(asked=b"breaks"),
     "stops midway": told(asked=b"stops"),
@@ -269,8 +272,9 @@ class Account(OneByOne):
         self, step: str, value: str, *, replayed: Any, entry: Any = STEP, usage: Any = NO_TOKENS, reported: bool = False
     ) -> None:
         self.recorded[step] = value
-        self.open[entry] -= 1
-        self.paid[entry] += 1
+        if entry is not None:
+            self.open[entry] -= 1
+            self.paid[entry] += 1
 
 
 @contextlib.contextmanager
@@ -312,7 +316,7 @@ def done(client: str, setting: str, log: Path, port: int) -> dict[str, Any]:
             at = stack.enter_context(served(log)) if setting in ("lost", "stops midway") else port
             if time != "alone":
                 journal = stack.enter_context(attempt(account))
-            given = SETTINGS[setting](Given(port=at, log=log))
+            given = SETTINGS[setting](Given(port=at, log=log, given_up=time == "again"))
             before = len(lines(log))
             account.open.clear()
             found[time] = outcome(client, given)

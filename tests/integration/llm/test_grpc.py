@@ -25,6 +25,7 @@ ONE = ("sync", "with_call", "future", "awaited")
 STREAMS = ("streamed", "streamed_on_one_thread", "awaited_streamed", "awaited_read")
 KEPT = ("sync", "awaited", "streamed", "awaited_streamed")  #: one of each kind; the soak has all
 PAID, PASSED, NOT_SENT, IN_DOUBT = (1, 1, 0, 0), (1, 0, 0, 1), (0, 0, 0, 0), (1, 0, 1, 1)
+GIVEN_UP = (1, 0, 1, 0)
 EXPECTED: dict[str, tuple[tuple[str, ...], tuple[int, int, int, int]]] = {
     # what is told, or met: by whom, and what is asked, paid, in doubt, and asked again by the next attempt
     "nothing": (ONE + STREAMS, PAID),
@@ -39,9 +40,11 @@ EXPECTED: dict[str, tuple[tuple[str, ...], tuple[int, int, int, int]]] = {
     "nobody there": (ONE + STREAMS, NOT_SENT),
     "its channel is closed": (ONE + STREAMS, NOT_SENT),
     "more than may be sent": (ONE + STREAMS, NOT_SENT),
-    "not answered in time": (ONE + STREAMS, IN_DOUBT),
+    "not answered in time": (("future", *STREAMS), IN_DOUBT),
+    "not answered in time, given up": (("sync", "with_call", "awaited"), GIVEN_UP),
     "lost": (ONE + STREAMS, IN_DOUBT),
-    "cancelled": (("future", "awaited", *STREAMS), IN_DOUBT),
+    "cancelled": (("future", *STREAMS), IN_DOUBT),
+    "cancelled, given up": (("awaited",), GIVEN_UP),
     "half read": (STREAMS, IN_DOUBT),
     "breaks off": (STREAMS, IN_DOUBT),
     "stops midway": (STREAMS, IN_DOUBT),
@@ -52,7 +55,7 @@ EXPECTED: dict[str, tuple[tuple[str, ...], tuple[int, int, int, int]]] = {
         PAID,
     ),  # its status is OK
 }
-DEADLINES = ("not answered in time", "stalls, until its deadline")
+DEADLINES = ("not answered in time", "not answered in time, given up", "stalls, until its deadline")
 
 
 def told(*cases: str, **settings: str) -> dict[str, Any]:
@@ -76,6 +79,7 @@ def test_what_is_asked_paid_and_in_doubt(client: str) -> None:
         if name in DEADLINES:  # on a slow machine it is over before the model is asked
             counted, expected = counted[1:3], expected[1:3]
         assert counted == expected, (name, one)
+        assert one["asked again"] == 0 or "given up" not in name
         assert one["first"] == one["again"] == one["alone"], (name, one)
 
 

@@ -1,0 +1,109 @@
+"""Steps that ended without an outcome because the code gave them up; replayed, they are given up in the same way.
+
+The author's code may cancel a coroutine's step (the slower of two, ``asyncio.wait_for``), and a call's client may time
+out. Made again, such a step could be the faster one, and the code would do other things than before. So a record says
+how it ended: a call that timed out raises its client's error at once, and a step that was cancelled waits until it is
+cancelled again, and is not made. If the task itself is stopped, nothing is given up: what was under way is made again.
+
+The record adds nothing to the account: the step was begun and has no outcome, so it is in doubt, once. A record is not
+replayed if an attempt at the task ended because of it, so that another attempt can do better.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+_SAID = " gave up"
+_NAME = re.compile(rf"((?:.*/)?[^=/].*#[\d:]+(?:~\d+)?){_SAID}\d*", re.DOTALL)
+_ENDED = "ended by "
+_CANCELLATIONS = frozenset({("asyncio.exceptions", "CancelledError"), ("trio", "Cancelled")})
+
+
+class GiveUp(NamedTuple):
+    """How a step was given up.
+
+    Attributes:
+        name: of its record.
+        at: how many seconds after its attempt began.
+        error: the name of the class and the text of its client's timeout error; none if the code cancelled it.
+        in_body: whether a part of the answer had come.
+    """
+
+    name: str
+    at: float
+    error: tuple[str, str] | None = None
+    in_body: bool = False
+
+    def text(self) -> str:
+        """Return its record."""
+        return json.dumps(self._asdict() | {"name": None})
+
+
+def given_up(recorded: Mapping[str, str]) -> dict[str, GiveUp]:
+    """Return how steps were given up, by the names under which their results would be recorded."""
+    names = [name for name in recorded if _SAID in name]
+    ended = {one for name in names if name.startswith(f"={_ENDED}") for one in json.loads(recorded[name])}
+    found = dict[str, GiveUp]()
+    for name in sorted(set(names) - ended, key=len):
+        if (parts := _NAME.fullmatch(name)) is not None:
+            about = json.loads(recorded[name])
+            error = about["error"]
+            found[parts[1]] = GiveUp(
+                name, about["at"], None if error is None else (error[0], error[1]), about["in_body"]
+            )
+    return found
+
+
+def name_for(step: str, recorded: Mapping[str, str]) -> str:
+    """Return the name for the record that this step was given up: another one than those of earlier attempts."""
+    name, again = f"{step}{_SAID}", 1
+    while name in recorded:
+        again += 1
+        name = f"{step}{_SAID}{again}"
+    return name
+
+
+def ended_by(names: Iterable[str]) -> str:
+    """Return the name of the marker that an attempt ended by these records, which are not replayed."""
+    return _ENDED + min(names)
+
+
+def causes_of(error: BaseException) -> Iterable[BaseException]:
+    """Return an error and the errors that caused it."""
+    seen: dict[int, BaseException] = {}
+    left: list[BaseException | None] = [error]
+    while left:
+        one = left.pop()
+        if one is not None and id(one) not in seen:
+            seen[id(one)] = one
+            left += [one.__cause__, one.__context__, *getattr(one, "exceptions", ())]
+    return seen.values()
+
+
+def is_cancellation(error: BaseException) -> bool:
+    """Whether this is how asyncio or trio cancels a coroutine."""
+    return (type(error).__module__, type(error).__name__) in _CANCELLATIONS
+
+
+def is_timeout(error: BaseException) -> bool:
+    """Whether a client's error says that its time is up."""
+    return isinstance(error, Exception) and any("Timeout" in kind.__name__ for kind in type(error).__mro__)
+
+
+def timeout_error(base: type[Exception], name: str, text: str, *leading: object) -> Exception:
+    """Return an error with this text, of the class with this name among the subclasses of ``base``, or of that.
+
+    Some put the first of the ``leading`` arguments before their text, or None.
+    """
+    kinds = [base]
+    for kind in kinds:
+        if kind.__name__ == name:
+            base = kind
+            break
+        kinds += kind.__subclasses__()
+    if leading:
+        if text.startswith("None: "):
+            leading = (None,) * len(leading)
+        return base(*leading, text.removeprefix(f"{leading[0]}: "))
+    return base(text) if text or base is not TimeoutError else base()
