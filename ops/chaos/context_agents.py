@@ -111,10 +111,51 @@ assert state["told"] == f"paid {{basket.paid}}"
 print(state["messages"][-1].content, basket.paid)
 """
 
+LANGGRAPH_STORE = """
+import os, signal
+
+from langchain.agents import create_agent
+from langchain.tools import ToolRuntime
+from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI
+from langgraph.config import get_store
+from langgraph.store.memory import InMemoryStore
+
+
+@tool
+def look(i: int, runtime: ToolRuntime) -> str:
+    "Looks at a thing."
+    found = pay([item.value["paid"] for item in runtime.store.search(("paid",))], i)
+    runtime.store.put(("paid",), str(i), {{"paid": i}})
+    return found + remembered.invoke({{"i": i}})
+
+
+@tool
+def remembered(i: int) -> str:
+    "Remembers a thing."
+    get_store().put(("seen", str(i)), "last", {{"seen": i}})
+    return ""
+
+
+def pay(paid: list[int], i: int) -> str:
+"""
+
+LANGGRAPH_STORE_END = """
+
+model = ChatOpenAI(model="gpt-4o-mini", base_url={url!r}, api_key="sk-secret", max_retries=0)
+store = InMemoryStore()
+graph = create_agent(model, [look], store=store)
+state = graph.invoke({{"messages": [{{"role": "user", "content": "Dig."}}]}})
+paid = [item.value["paid"] for item in store.search(("paid",))]
+assert paid == [item.value["seen"] for item in store.search(("seen",))]
+print(state["messages"][-1].content, paid)
+"""
+
 CONTEXTS = {
     "pydantic-ai": PYDANTIC_AI + PAY.strip("\n") + PYDANTIC_AI_END,
     "openai-agents": OPENAI_AGENTS + PAY.strip("\n") + OPENAI_AGENTS_END,
     "langchain": LANGCHAIN + PAY.strip("\n") + LANGCHAIN_END,
+    "langgraph store": LANGGRAPH_STORE + PAY.strip("\n") + LANGGRAPH_STORE_END,
 }
 """Each by its framework, with places as in `framework_agents`."""
 

@@ -32,6 +32,7 @@ PACKAGES = {
     "openai-agents responses": ["openai-agents"],
     "langchain": ["langchain", "langchain-openai", "langgraph"],
     "langgraph": ["langgraph", "openai"],
+    "langgraph store": ["langchain", "langchain-openai", "langgraph"],
     "smolagents": ["smolagents[openai]"],
     "agno": ["agno", "openai"],
     "llama-index": ["llama-index-core", "llama-index-llms-openai-like"],
@@ -54,7 +55,8 @@ def main() -> int:
         print(json.dumps(killed(options.inside, in_context=options.context)))
         return 0
     with tempfile.TemporaryDirectory() as made:
-        known = [name for name in PACKAGES if not options.context or name in {**CONTEXTS, **COUNTED_ELSEWHERE}]
+        has = {**CONTEXTS, **COUNTED_ELSEWHERE} if options.context else {**AGENTS, **ELSEWHERE}
+        known = [name for name in PACKAGES if name in has]
         return table(options.only or known, options.keep or Path(made), ["--context"] if options.context else [])
 
 

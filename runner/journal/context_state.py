@@ -6,6 +6,7 @@ Objects of installed packages are values if `runner.core.encoding` can store the
 connection), which stay as they are in each process.
 """
 
+import abc
 import collections
 import dataclasses
 import functools
@@ -34,6 +35,18 @@ _PYDANTIC = ("__pydantic_extra__", "__pydantic_private__", "__pydantic_fields_se
 _DICT, _LIST, _FIELDS, _TUPLE, _ITEMS, _HANDLE = "dict", "list", "fields", "tuple", "items", "handle"
 
 
+class Contents(abc.ABC):
+    """What is in an object of a library, as a dict of texts. The same instance stands for the same object."""
+
+    @abc.abstractmethod
+    def read(self, name_of: encoding.NameOf) -> dict[str, Any]:
+        """What is in the object now: a new dict."""
+
+    @abc.abstractmethod
+    def write(self, contents: Mapping[str, Any], name_of: encoding.NameOf, find: encoding.Find) -> None:
+        """Make this what is in the object. Raises `BadInput`."""
+
+
 @dataclasses.dataclass(slots=True)
 class _Thing:
     """A mutable object as it was when the snapshot was taken. The reference keeps its id unique."""
@@ -51,7 +64,12 @@ class Snapshot:
     def __init__(self, root: Any, name_of: encoding.NameOf, without: Collection[str] = ()) -> None:
         self._name_of, self._root, self._without = name_of, root, without
         self.things: dict[int, _Thing] = {}
-        self._see(root, [])
+        if isinstance(root, Contents):
+            contents = root.read(name_of)
+            inside = {key: self._see(one, [key]) for key, one in contents.items()}
+            self.things[id(root)] = _Thing(contents, [], _DICT, inside)
+        else:
+            self._see(root, [])
 
     def changes(self, now: "Snapshot", *, by_difference: bool = False) -> list[Change]:
         """Return the changes since the snapshot: of counts, with ``by_difference``, how much was added, as others count

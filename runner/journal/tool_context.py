@@ -17,7 +17,7 @@ from runner.core import encoding
 from runner.core.encoding import NotSerializable
 from runner.core.errors import BadInput
 from runner.journal import context_state
-from runner.journal.context_state import Snapshot
+from runner.journal.context_state import Contents, Snapshot
 from runner.journal.give_ups import causes_of
 from runner.journal.journal import Journal
 
@@ -67,6 +67,7 @@ class TaskContexts:
         if len(objects) != len(records):
             return False
         puts = []
+        contents: list[tuple[Contents, dict[str, Any]]] = []
         for one, record in zip(objects, records, strict=True):
             together = record["together"] if isinstance(record, Mapping) and "together" in record else ""
             changes = self._journal.get_marker(_marker(together)) if together else record
@@ -74,13 +75,18 @@ class TaskContexts:
                 return False
             if changes and together not in self._put:
                 parts = changes["parts"] if isinstance(changes, Mapping) else [changes]
-                puts.append((one.thing if isinstance(one, Without) else one, parts, together))
+                root = one.thing if isinstance(one, Without) else one
+                if isinstance(one, Contents):
+                    contents.append((one, root := one.read(self._name_of)))
+                puts.append((root, parts, together))
         try:
             ready = [put for one, parts, _ in puts for put in context_state.puts(parts[0], one, self._find)]
             _call_all(ready)
             for one, parts, _ in puts:
                 for part in parts[1:]:  # what they change, earlier ones may have made
                     _call_all(context_state.puts(part, one, self._find))
+            for whose, now in contents:
+                whose.write(now, self._name_of, self._find)
         except (LookupError, AttributeError, TypeError, ValueError, BadInput):  # the code has changed
             return False
         self._put |= {together for _, _, together in puts if together}

@@ -22,6 +22,7 @@ from runner.adapters.frameworks.framework import (
     keepers,
     required,
 )
+from runner.adapters.frameworks.langgraph_store import StoredItems, in_memory, store_of_graph
 from runner.adapters.frameworks.required_inputs import keys_read
 from runner.bundles.arguments import given
 from runner.core.annotations import signature_of
@@ -251,12 +252,15 @@ def _about(method: str, tool: Any, tool_input: Any, *_: object, **__: object) ->
     runtime = next((one for one in injected if hasattr(one, "stream_writer")), None)
     if runtime is not None:
         injected = [*(one for one in injected if one is not runtime), runtime.state, runtime.context, runtime.store]
-    in_memory = AgentFramework.loaded("langgraph.store.memory", "InMemoryStore")
-    if any(isinstance(one, in_memory) for one in injected):
-        return None
-    stores = AgentFramework.loaded("langgraph.store.base", "BaseStore")
+    base = AgentFramework.loaded("langgraph.store.base", "BaseStore")
+    stores = [one for one in (*injected, store_of_graph()) if isinstance(one, base)]
     lent = [
-        Without(one, ("messages",)) if isinstance(one, dict) else one for one in injected if not isinstance(one, stores)
+        *(
+            Without(one, ("messages",)) if isinstance(one, dict) else one
+            for one in injected
+            if not isinstance(one, base)
+        ),
+        *dict.fromkeys(StoredItems.of(one) for one in stores if in_memory(one)),
     ]
     given = {name: value for name, value in tool_input.items() if name in known}
     return Use(str(tool.name), given, (*lent, *kept), calls)
