@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from runner.core.backoff import Backoff
 from runner.core.processes import end_with_parent
-from runner.core.settings import REQUESTS, WorkerSettings
+from runner.core.settings import REQUESTS, WorkerSettings, from_outside
 from runner.tasks import waiting_parent
 from runner.tasks.capacity import ON_DEMAND, STARTS_PROCESSES
 from runner.tasks.waiting_parent import ENDING, STATE
@@ -64,7 +64,7 @@ def run(
     for reader in (asked_reader, wanted):
         os.set_blocking(reader, False)
     parts = [
-        {**os.environ, **one, "RUNNER_ASKED_FD": str(asked_reader), REQUESTS: str(want), "RUNNER_PART": str(number)}
+        {**from_outside(), **one, "RUNNER_ASKED_FD": str(asked_reader), REQUESTS: str(want), "RUNNER_PART": str(number)}
         for number, one in enumerate(environments)
     ]
     workers = [

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from runner.core.errors import NotFound
+from runner.core.errors import NotFound, no_run
 from runner.core.ledger import LedgerRow
 from runner.core.plan import Plan, branching
 from runner.core.plan.expansion import Committed as Grown
@@ -38,10 +38,7 @@ class Reader:
     def _run(self, run_id: str) -> Run:
         found = self._memory.run(run_id)
         if found is None:
-            raise NotFound(
-                f"there is no run {run_id or repr(run_id)}: `runner runs` lists them "
-                "(a finished run is only kept for a while)"
-            )
+            raise no_run(run_id)
         return found
 
     def _branch(self, run_id: str, name: str) -> tuple[Run, Branch]:

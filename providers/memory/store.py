@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from runner.core.clock import SYSTEM, Clock
-from runner.core.errors import NotFound
+from runner.core.errors import no_run
 from runner.core.jobs import ANY, Claim, Job, Needed, Refusal
 from runner.core.output import TaskOutput
 from runner.core.states import RunStatus, TaskState
@@ -115,7 +115,7 @@ class MemoryStore:
         """Counts the run's calls of models."""
         run = self._memory.run(run_id)
         if run is None:
-            raise NotFound(f"there is no run {run_id}")
+            raise no_run(run_id)
         if run.pace is None:
             run.pace = RateLimiter(clock=self._memory.clock)
         return run.pace

@@ -24,6 +24,9 @@ SENTINEL_PORT = 26379
 CLUSTER_PORT = 6379
 
 _HINT = "It is redis://USER:PASSWORD@HOST:PORT/DB; a / # ? : or @ in the password is written %2F %23 %3F %3A %40."
+SCHEMES = (
+    "it begins with none of redis://, rediss://, valkey://, valkeys://, unix://, redis+sentinel:// and redis+cluster://"
+)
 _SENTINEL_HINT = (
     "It is redis+sentinel://USER:PASSWORD@HOST:PORT,HOST:PORT/NAME/DB, of the sentinels, and the master's name."
 )

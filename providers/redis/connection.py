@@ -227,7 +227,7 @@ def open_client(
         client.auto_close_connection_pool = True
         return client
     except ValueError as error:
-        raise address.refused(url, *([str(error)] if "scheme" in str(error) else [])) from None
+        raise address.refused(url, *([address.SCHEMES] if "scheme" in str(error) else [])) from None
 
 
 @lru_cache(maxsize=1)
@@ -273,6 +273,8 @@ def reach(client: Client, what: str, url: str, option: str, ask: Callable[[], T]
 def _tls_advice(url: str, said: str, otherwise: str) -> str:
     """Return what to do where only one side wants TLS, or where a file is wrong; ``otherwise`` for any other error."""
     if not address.encrypted(url):
+        if "DB index is out of range" in said:
+            return "It has fewer databases: check the number at the end of the URL, the first is 0."
         cut = "reset by peer" in said or "closed by server" in said
         return f"{otherwise} If it wants TLS, write rediss://." if cut else otherwise
     unreadable = [option for option, path in address.tls_files(url) if not os.access(path, os.R_OK)]

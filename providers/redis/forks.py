@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
-from runner.core.errors import NotFound
+from runner.core.errors import no_run
 from runner.core.output import unpack_output
 from runner.core.plan.branching import pack, starts, visible
 from runner.providers.records import Position, Regrown, committed_record
@@ -43,7 +43,7 @@ def position(
         return position(client, run_id, checkpoint=whole, outputs=wanted)
     if state != "there":
         Runs(client).branch(run_id, branch or "")  # raises, with the names of those that are there
-        raise NotFound(f"there is no run {run_id}")
+        raise no_run(run_id)
     (_, digest, bundle, queue, inputs, shapes), text, newest, seq, *found = found
     plan = history.plan_from(text, run_id, bundle)
     lines = [

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from runner.core.errors import Conflict, NotFound
+from runner.core.errors import Conflict, no_run
 from runner.core.output import unpack_output
 from runner.core.plan import Plan
 from runner.core.plan.branching import BranchHistory, Done, unpack
@@ -68,7 +68,7 @@ def plan_from(text: str | None, run_id: str, bundle: str | None) -> Plan:
     if text is None and bundle is not None:
         raise Conflict(f"the plan of run {run_id} is no longer in the store: submit the crew again")
     if text is None:
-        raise NotFound(f"there is no run {run_id}")
+        raise no_run(run_id)
     return _parsed(text)
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from runner.core.errors import Conflict, NotFound
+from runner.core.errors import Conflict, NotFound, no_run
 from runner.core.ledger import LedgerRow
 from runner.core.output import unpack_output
 from runner.core.plan import Plan, PlannedTask, branching, frontier, waits
@@ -95,10 +95,7 @@ class Runs:
         """Return the run. Raises `NotFound`."""
         found = present(self.client.hmget(keys.run_key(run_id, self.home), RUN_FIELDS))
         if "status" not in found:
-            raise NotFound(
-                f"there is no run {run_id or repr(run_id)}: `runner runs` lists them "
-                "(a finished run is only kept for a while)"
-            )
+            raise no_run(run_id)
         return run_record(run_id, found)
 
     def newest(self, limit: int = 50) -> list[RunRecord]:

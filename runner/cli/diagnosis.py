@@ -3,22 +3,34 @@
 import os
 import platform
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
+from runner.bundles import signing
+from runner.cli import options
 from runner.cli.spending import format_unrecorded
 from runner.cli.stdio import counted
+from runner.client.embedded import membership
 from runner.client.handle import unrecorded_in
 from runner.client.store import Server, Store, named_servers
 from runner.core import settings
 from runner.core.errors import Exit, RunnerError, UsageError
 from runner.core.redaction import redact_url
+from runner.llm.list_prices import configured
 from runner.providers.redis.connection import refusing, server_version
 from runner.providers.redis.outages import REFUSED, TRANSIENT_ERRORS, forbidden, format_store_error, remedy
 from runner.providers.redis.protocol import PROTOCOL
 from runner.tasks import capacity
+
+READERS: tuple[Callable[[], object], ...] = (
+    settings.default_queue, settings.worker_labels, settings.WorkerSettings, settings.cache_limit,
+    settings.bundle_limit, settings.builds_environments, settings.environment_idle, settings.demo_delay,
+    signing.keys, configured, membership.grace, membership.appendfsync,
+    lambda: options.check_login(os.environ.get("RUNNER_FLOWER_AUTH")), options.check_broker,
+)  # fmt: skip
+"""What reads the settings, or raises an error that names one. Others are read where their own finding is made."""
 
 NEWEST = 20  #: runs of which the events are looked at
 
@@ -46,6 +58,7 @@ def diagnose() -> list[Finding]:
             f"crew-runner {version('crew-runner')}, Python {platform.python_version()}, Celery {version('celery')}, "
             f"redis-py {version('redis')}",
         ),
+        *_settings(),
         _cache(),
         _capacity(),
     ]
@@ -72,6 +85,8 @@ def _server(server: Server) -> Iterator[Finding]:
             try:
                 if (found := look(store)) is not None:
                     yield found
+            except UsageError:
+                continue  # it needs a setting that cannot be read, as is reported already
             except (*TRANSIENT_ERRORS, REFUSED) as error:
                 yield _unanswered(error)
                 if isinstance(error, TRANSIENT_ERRORS) and not forbidden(error):
@@ -88,6 +103,18 @@ def _unanswered(error: Exception) -> Finding:
         hint=remedy(error) if away else "grant the user in the URL the permissions that docs/operations.md lists",
         exit_code=int(Exit.UNREACHABLE),
     )
+
+
+def _settings() -> Iterator[Finding]:
+    """Return what is wrong with the settings in this process's environment, or which ones are set there."""
+    wrong = [Finding("settings", line, ok=False) for line in settings.misspelt()]
+    for read in READERS:
+        try:
+            read()
+        except RunnerError as error:
+            wrong.append(Finding("settings", str(error), ok=False, exit_code=int(error.exit_code)))
+    named = ", ".join(name for name in settings.KNOWN if os.environ.get(name))
+    yield from wrong or [Finding("settings", named or "none is set")]
 
 
 def _cache() -> Finding:

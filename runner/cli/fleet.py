@@ -20,7 +20,7 @@ from runner.client.store import Server, Store, named_servers
 from runner.core.backoff import Backoff
 from runner.core.errors import StoreUnreachable, UsageError
 from runner.core.redaction import redact_handlers, redact_url
-from runner.core.settings import WorkerSettings, default_queue, worker_labels
+from runner.core.settings import WorkerSettings, default_queue, misspelt, worker_labels
 from runner.providers.redis.outages import TRANSIENT_ERRORS
 from runner.providers.redis.workers import Workers
 from runner.tasks import capacity, parent
@@ -100,6 +100,8 @@ def worker(
     if label:
         environment["RUNNER_LABELS"] = ",".join(label)
     os.environ.update(environment)
+    for line in misspelt():
+        say(f"warning: {line}")
     worker_labels()
     WorkerSettings()  # a bad setting is said here, once
     signing.keys()
@@ -237,8 +239,7 @@ def flower(address: str, port: int, basic_auth: str | None, partition: int | Non
             f"Flower on {address} would let anyone stop workers: give --basic-auth USER:PASSWORD (or "
             "RUNNER_FLOWER_AUTH), or bind it to 127.0.0.1"
         )
-    if basic_auth and not (all(basic_auth.partition(":")[::2]) and basic_auth.isascii()):
-        raise UsageError("--basic-auth must be USER:PASSWORD, in ASCII")
+    options.check_login(basic_auth)
     servers = named_servers(partition)
     if len(servers) > 1:
         if basic_auth:

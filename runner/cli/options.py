@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from runner.core.errors import BadInput
+from runner.core.errors import BadInput, UsageError
 from runner.core.inputs import MOST_BYTES, MOST_NESTED, too_large
 from runner.core.plain_text import of_class
 from runner.core.settings import MOST, queue_name
@@ -123,6 +123,12 @@ def check_broker() -> None:
 
         for server in named_servers():
             check(server.broker)
+
+
+def check_login(login: str | None) -> None:
+    """Raise `UsageError` unless it is none, or a user and a password for Flower."""
+    if login and not (all(login.partition(":")[::2]) and login.isascii()):
+        raise UsageError("--basic-auth or RUNNER_FLOWER_AUTH must be USER:PASSWORD, in ASCII")
 
 
 def read_inputs(pairs: tuple[str, ...], file: str | None) -> dict[str, Any]:

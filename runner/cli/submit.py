@@ -24,7 +24,7 @@ from runner.client.files import write_files
 from runner.client.submission import KEEP, prepare
 from runner.core.errors import Exit, LeadsOutside, MissingDependency, RunnerError, UnpaidReading, UsageError
 from runner.core.plain_text import json_text
-from runner.core.settings import LONGEST
+from runner.core.settings import LONGEST, misspelt
 from runner.core.settings import bundle_limit as limit_of_bundles
 from runner.engine.adapters import untested
 from runner.llm.list_prices import configured
@@ -49,7 +49,6 @@ STILL_RUNNING = 124  #: what `timeout` exits with; the run itself has no exit co
 @click.option(
     "--at-once",
     type=options.Count(min=1),
-    default=AT_ONCE,
     metavar="N",
     help=f"With --each: how many runs are active at once ({AT_ONCE}).",
 )
@@ -87,7 +86,7 @@ def submit(
     pairs: tuple[str, ...],
     inputs_file: str | None,
     each: str | None,
-    at_once: int,
+    at_once: int | None,
     key: str | None,
     as_json: bool,
     detach: bool,
@@ -107,6 +106,11 @@ def submit(
     own = _own_files(each)  # before stdout is kept for the result alone
     with only() as write, ExitStack() as stack:
         models = _stand_in(demo, offline)
+        for near_miss in misspelt():
+            say(f"warning: {near_miss}")
+        if at_once is not None and each is None:
+            raise UsageError("--at-once needs --each: it limits how many runs of a batch are active")
+        many = at_once or AT_ONCE
         if each is not None and detach:
             raise UsageError("--each and --detach cannot be combined: --each submits the next run when one ends")
         inputs = options.read_inputs(pairs, inputs_file)
@@ -151,11 +155,11 @@ def submit(
                 _make_ready()
             if source is not None:
                 batch = client.submit_batch(
-                    prepared, batches.lines(source, str(each), inputs), batches.id_of(prepared, key, digest), at_once,
+                    prepared, batches.lines(source, str(each), inputs), batches.id_of(prepared, key, digest), many,
                     max_checkpoints=max_checkpoints, checkpoint_on=list(checkpoint_on), keep=keep, models=models,
                 )  # fmt: skip
                 title = f"{prepared.plan.crew}  {batch.id}"
-                say(f"{title}: {counted(total, 'run')}, {at_once:,} at once")
+                say(f"{title}: {counted(total, 'run')}, {many:,} at once")
                 return batches.follow(batch, title, total, write, not as_json, "the same command")
             handle = client.submit(
                 prepared,

@@ -113,6 +113,18 @@ class NoWorker(RunnerError):
     exit_code = Exit.WAITING
 
 
+def no_run(run_id: str) -> NotFound:
+    """What is said where a run is named that the store does not have."""
+    if run_id.startswith("b-"):
+        return NotFound(
+            f"there is no run {run_id}: this is the name of a batch, whose runs have ids of their own; "
+            f"`runner resume {run_id}` resumes those that failed"
+        )
+    return NotFound(
+        f"there is no run {run_id or repr(run_id)}: `runner runs` lists them (a finished run is only kept for a while)"
+    )
+
+
 class StoreUnreachable(RunnerError):
     """The store or the broker cannot be reached, or refuses us."""
 

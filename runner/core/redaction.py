@@ -44,7 +44,9 @@ _SCHEME = re.compile(
     r"(?![a-z]{1,20}[.,;:]?(?:[\s\"']|$))[\w.~+/=:-]{8,}|"
     r"\b(?:(?i:Bearer)\s+(?![a-z]{1,15}(?:[\s,.;:]|$))[\w.~+/=-]{8,}|Basic\s+(?=\S{0,200}[\d=])[\w+/]{12,}=*)"
 )
-_IN_URL = re.compile(r"\b([a-z][a-z0-9+.-]{1,30}://[^\s/@:?#'\"]{0,200}:)[^\s/'\"]{0,300}@", re.IGNORECASE)
+_IN_URL = re.compile(  # the word PASSWORD stands in messages that say how a URL is written
+    r"\b([a-z][a-z0-9+.-]{1,30}://[^\s/@:?#'\"]{0,200}:)(?!(?-i:PASSWORD)@)[^\s/'\"]{0,300}@", re.IGNORECASE
+)
 _URL_OF_A_KEY = re.compile(r"(://)(?=[a-z_-]{0,200}\d)[\w-]{20,}@", re.IGNORECASE)
 _ASSIGNED = re.compile(
     r"""((?:[?&](?:key|token|sig|signature)

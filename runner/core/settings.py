@@ -193,6 +193,49 @@ def offline_model() -> Path | None:
     return Path(given) if given else None
 
 
+# -- which there are
+
+KNOWN = (
+    "RUNNER_REDIS_URL", "RUNNER_BROKER_URL", "RUNNER_QUEUE", "RUNNER_LABELS", "RUNNER_CACHE_DIR", "RUNNER_CACHE_LIMIT",
+    "RUNNER_SHARED_DIR", "RUNNER_PRELOAD", "RUNNER_ENVIRONMENTS", "RUNNER_ENVIRONMENT_IDLE", "RUNNER_BUNDLE_LIMIT",
+    "RUNNER_BUNDLE_KEY", "RUNNER_WAITING_POOL", "RUNNER_LEASE", "RUNNER_DRAIN_TIMEOUT", "RUNNER_MAX_ATTEMPTS",
+    "RUNNER_STALL", "RUNNER_SHARED", "RUNNER_TIME_SLICE", "RUNNER_WAIT_REPLICAS", "RUNNER_WAIT_TIMEOUT",
+    "RUNNER_RESEND_AFTER", "RUNNER_MODEL_ENDPOINTS", "RUNNER_IDEMPOTENT_ENDPOINTS", "RUNNER_PRICES",
+    "RUNNER_DEMO_DELAY", "RUNNER_OFFLINE_MODEL", "RUNNER_FLOWER_AUTH", "RUNNER_STATE_DIR", "RUNNER_APPENDFSYNC",
+    "RUNNER_REDIS_GRACE", "RUNNER_REDIS_SERVER",
+)  # fmt: skip
+"""The variables that docs/operations.md lists."""
+
+INTERNAL = frozenset({
+    "RUNNER_CONCURRENCY", "RUNNER_POOL", "RUNNER_LOGLEVEL", "RUNNER_WORKER_ID", "RUNNER_EXIT_CODE", "RUNNER_ASKED_FD",
+    "RUNNER_SERVES", "RUNNER_PART", "RUNNER_PROCESSES", "RUNNER_REQUESTS_FD", "RUNNER_ON_DEMAND",
+    "RUNNER_STARTS_PROCESSES", "RUNNER_ENVIRONMENT", "RUNNER_ENVIRONMENT_FAILED", "RUNNER_ENVIRONMENT_BUNDLE",
+    "RUNNER_ENVIRONMENT_FILE", "RUNNER_PARENT_STATE",
+})  # fmt: skip
+"""The variables that a worker's parent sets for its processes."""
+
+
+def from_outside() -> dict[str, str]:
+    """Return this process's environment without what a worker's parent sets: what has such a name comes from a worker
+    that runs this process in a task, or from another program. GitHub Actions has a ``RUNNER_ENVIRONMENT``, too.
+    """
+    return {name: value for name, value in os.environ.items() if name not in INTERNAL}
+
+
+def misspelt() -> list[str]:
+    """Return a line for each variable of the environment that looks like a setting and is none."""
+    others = {name for name in os.environ if name.startswith("RUNNER_")}.difference(KNOWN, INTERNAL)
+    if not others:
+        return []
+    import difflib
+
+    known, found = [name.removeprefix("RUNNER_") for name in KNOWN], list[str]()
+    for name in sorted(others):
+        if near := difflib.get_close_matches(name.removeprefix("RUNNER_"), known, n=1, cutoff=0.8):
+            found.append(f"{name} is not a setting: did you mean RUNNER_{near[0]}?")
+    return found
+
+
 # -- those of a worker alone
 
 REQUESTS = "RUNNER_REQUESTS_FD"  #: where it reads which descriptor takes its requests for other workers

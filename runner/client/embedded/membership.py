@@ -153,10 +153,10 @@ def _keepers_word(place: StateDir) -> str:
 
 def _start_keeper(place: StateDir, deadline: float) -> None:
     """Start one in a session of its own (no Ctrl-C, no hangup) and return once it holds its lock."""
-    grace, fsync = _grace(), _fsync()
+    options = [str(grace()), appendfsync()]
     place.create_socket_folder()
     place.trusts_socket_folder()
-    arguments = [os.fspath(place.state), os.fspath(place.socket), os.fspath(find_binary()), str(grace), fsync]
+    arguments = [os.fspath(place.state), os.fspath(place.socket), os.fspath(find_binary()), *options]
     with (place.state / "keeper.log").open("ab") as log:
         if log.tell() > keeper.LOG_LIMIT:
             log.truncate(0)
@@ -174,18 +174,20 @@ def _start_keeper(place: StateDir, deadline: float) -> None:
             )
 
 
-def _grace() -> float:
+def grace() -> float:
+    """Seconds that the server stays up after its last user has left: ``RUNNER_REDIS_GRACE``. Raises `UsageError`."""
     text = os.environ.get("RUNNER_REDIS_GRACE") or "30"
     try:
-        grace = float(text)
+        seconds = float(text)
     except ValueError:
-        grace = -1.0
-    if not 0 <= grace < float("inf"):
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
         raise UsageError(f"RUNNER_REDIS_GRACE must be a number of seconds, not {text!r}")
-    return grace
+    return seconds
 
 
-def _fsync() -> str:
+def appendfsync() -> str:
+    """When the server syncs its file: ``RUNNER_APPENDFSYNC``. Raises `UsageError`."""
     text = os.environ.get("RUNNER_APPENDFSYNC") or "everysec"
     if text not in ("everysec", "always"):
         raise UsageError(f"RUNNER_APPENDFSYNC must be everysec or always, not {text!r}")

@@ -1,10 +1,11 @@
 """Records what a task reads while it runs: a fork runs the tasks again that read what it changes. Pure."""
 
+import difflib
 import functools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 EVERYTHING = "*"
 
@@ -118,6 +119,12 @@ class InputsInUse(dict[str, Any]):
     def __getitem__(self, name: str) -> Any:
         self._uses.look(name)
         return super().__getitem__(name)
+
+    def __missing__(self, name: str) -> NoReturn:
+        there = list(dict.keys(self))  # not a read
+        near = difflib.get_close_matches(str(name), there, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(there) or 'none'}"
+        raise KeyError(f"the run has no input {name!r}; {hint}")
 
     def __contains__(self, name: object) -> bool:
         self._uses.look(str(name))

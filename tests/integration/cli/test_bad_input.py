@@ -233,7 +233,8 @@ def test_a_setting_that_is_no_number(name, value, command, line, refused, write_
         (["worker", "--lease", "0.1"], "invalid value for '--lease': 0.1 is not in the range x>=0.3;"),
         (["worker", "--pool", "gevent"], "invalid value for '--pool': 'gevent' is not one of 'auto', 'prefork', "),
         (["flower", "--address", "0.0.0.0"], "Flower on 0.0.0.0 would let anyone stop workers: give --basic-auth"),
-        (["flower", "--basic-auth", "me"], "--basic-auth must be USER:PASSWORD"),
+        (["submit", "crew.py", "--at-once", "3"], "--at-once needs --each: it limits how many runs of a batch are"),
+        (["flower", "--basic-auth", "me"], "--basic-auth or RUNNER_FLOWER_AUTH must be USER:PASSWORD"),
     ],
 )
 def test_bad_usage(arguments, line, refused):
@@ -246,6 +247,15 @@ def test_a_run_that_is_not_there(verb, json, refused):
     line = refused(*verb.split(), "r-123456789abc", *json)
     assert line == (
         "there is no run r-123456789abc: `runner runs` lists them (a finished run is only kept for a while)"
+    )
+
+
+@pytest.mark.parametrize("verb", ["show", "wait", "cancel", "fork"])
+def test_a_batch_where_a_run_is_meant(verb, refused):
+    line = refused(verb, "b-123456789abc")
+    assert line == (
+        "there is no run b-123456789abc: this is the name of a batch, whose runs have ids of their own; "
+        "`runner resume b-123456789abc` resumes those that failed"
     )
 
 

@@ -179,6 +179,18 @@ def test_not_a_redis_url_is_bad_usage(verb, url, cli, write_crew):
     assert said.error.startswith(f"{url} is not a Redis URL: ")
 
 
+def test_how_a_url_begins_and_goes_on_is_said(cli):
+    line = cli("runs", RUNNER_REDIS_URL="localhost:6379").error
+    assert "it begins with none of redis://, " in line
+    assert "redis+cluster://" in line
+    assert "It is redis://USER:PASSWORD@HOST:PORT/DB;" in line
+
+
+def test_a_database_that_a_server_does_not_have(unreachable, server):
+    line = unreachable("runs", f"{server.url}?db=9999")
+    assert line.endswith("It has fewer databases: check the number at the end of the URL, the first is 0.")
+
+
 def test_the_option_counts_more_than_the_environment(cli, refusing_port, server):
     said = cli("runs", "--redis-url", f"redis://127.0.0.1:{refusing_port}", RUNNER_REDIS_URL=server.url)
     assert said.code == 4

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from typing import Any
 
 import pytest
@@ -134,6 +135,15 @@ def test_an_agent_is_told_its_texts_and_its_context_also_when_it_goes_on_from_a_
     agent = Agent(role="an expert on {topic}", goal="", backstory="", llm=Model(model="m"))
     told = Task(name="t", description="Say {n} things", agent=agent)
     assert used_by(told, task("a"), task("b")) == ReadSet(frozenset("*"), frozenset(["topic", "n"]))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "hint"), [({"topik": 1}, "did you mean 'topik'?"), ({"n": 1}, "there are: n"), ({}, "there are: none")]
+)
+def test_an_input_that_the_run_does_not_have(inputs, hint):
+    found = ReadTracker().watch(inputs)
+    with pytest.raises(KeyError, match=re.escape(f"the run has no input 'topic'; {hint}")):
+        found["topic"]
 
 
 def test_of_a_task_that_nobody_watched_everything_counts_as_used():

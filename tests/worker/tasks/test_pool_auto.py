@@ -9,6 +9,7 @@ import pytest
 
 from runner.cli.fleet import worker as command
 from runner.client import Client, prepare
+from runner.core.settings import INTERNAL
 from runner.testing import RedisServer
 from runner.testing.fleet import children_of
 
@@ -115,6 +116,21 @@ def test_a_worker_of_one_pool_serves_all(pool: str, fleet: Any, client: Client, 
     file = crew_of(PLACES)
     runs = [client.submit(f"{file}:{name}") for name in ("plainly", "awaiting")]
     assert [run.wait(60).status for run in runs] == ["completed"] * 2
+
+
+@pytest.mark.parametrize("pool", ["auto", "prefork"])
+def test_what_a_parent_tells_its_workers_is_not_inherited(pool: str, fleet: Any, client: Client, crew_of: Any) -> None:
+    """A worker started in a task of another one finds such variables, and one in GitHub Actions some of their names."""
+    fleet.start("--pool", pool, "--concurrency", "1", **dict.fromkeys(INTERNAL, "github-hosted"))
+    inherited = """
+        import os
+
+        def found(ctx):
+            return [name for name, value in os.environ.items() if value == "github-hosted"]
+
+        inherited = Crew(tasks=[Task(name="t", run=found)])
+    """
+    assert client.submit(f"{crew_of(inherited)}:inherited").wait(60).result == "[]"
 
 
 def test_a_part_that_died_is_started_again(fleet: Any, client: Client, crew_of: Any, eventually: Any) -> None:

@@ -27,7 +27,7 @@ def test_a_password_must_be_one(processes) -> None:
     for auth in ("me", "me:", ":password", "me:größe"):
         part = processes.runner("auth", "flower", "--port", "0", RUNNER_FLOWER_AUTH=auth)
         assert part.ended() == 2
-        assert part.printed() == "error: --basic-auth must be USER:PASSWORD, in ASCII\n"
+        assert part.printed() == "error: --basic-auth or RUNNER_FLOWER_AUTH must be USER:PASSWORD, in ASCII\n"
 
 
 def test_a_taken_port_is_said_in_one_line(processes) -> None:
