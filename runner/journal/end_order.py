@@ -11,6 +11,7 @@ The same code never waits in vain: the other step began before this one had ende
 does other things than before, nothing is waited for any more after `PATIENCE`.
 """
 
+import asyncio
 import logging
 from collections.abc import Iterator, Mapping
 
@@ -38,6 +39,7 @@ class EndOrder(RecordedSteps):
     """The order of one task's steps."""
 
     calls_out: set[Frame]  #: the model calls that are under way
+    _ended_on: dict[str, asyncio.AbstractEventLoop | None]  #: the loops on which held steps were replayed
     _began: float  #: when the attempt did
     _given_up: list[tuple[str, BaseException, int]]
     """The give-ups of this attempt: their records, their errors, and how many steps had begun."""
@@ -45,18 +47,22 @@ class EndOrder(RecordedSteps):
 
     def hold(self, frame: Frame) -> None:
         """Return when a held step may be replayed."""
-        for seconds in self._held_back(frame, turn=LOOK):
+        for seconds in self._held_back(frame):
             self.cancel_scope.sleep(seconds)
 
     async def hold_async(self, frame: Frame) -> None:
-        """The same in a coroutine. If the other one has ended already, some turns of the loop are enough.
+        """The same in a coroutine. If the other one has ended already, or on this loop, some turns of that are enough.
 
         A step that was cancelled is cancelled in here, or this returns when the code does something else this time.
         """
         if frame.key in self._pending:
             await self._until_cancelled(frame)
             return
-        for seconds in self._held_back(frame, turn=0.0):
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # another kind of loop
+            loop = None
+        for seconds in self._held_back(frame, loop):
             self.cancel_scope.check()
             await self.clock.sleep_async(seconds)
 
@@ -107,9 +113,9 @@ class EndOrder(RecordedSteps):
         with self._lock:
             self._pending.discard(frame.key)
 
-    def _held_back(self, frame: Frame, turn: float) -> Iterator[float]:
-        """Yield how long to sleep, repeatedly, until a held step may be replayed."""
-        name, seen, end = frame.recorded_as, (-1, -1, -1), 0.0
+    def _held_back(self, frame: Frame, loop: asyncio.AbstractEventLoop | None = None) -> Iterator[float]:
+        """Yield how long to sleep, repeatedly, until a held step may be replayed. ``loop`` is that of a coroutine."""
+        name, seen, end, turn = frame.recorded_as, (-1, -1, -1), 0.0, 0.0
         other = self._key_of(self._overtaken.get(name, ""))
         try:
             while other and name in self._overtaken and not self._is_over(other):
@@ -120,11 +126,16 @@ class EndOrder(RecordedSteps):
                     self._overtaken.clear()
                 turn = LOOK
                 yield LOOK
+            if loop is None:
+                turn = LOOK
+            elif self._ended_on.get(other) is loop:
+                turn = 0.0
             for _ in range(TAKEN if other else 0):
                 yield turn
         finally:
             with self._lock:
                 self._held.discard(frame.key)
+                self._ended_on[frame.key] = loop
                 if frame.ends_in is not None:
                     frame.ends_in.last_ended = frame.key
 

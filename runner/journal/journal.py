@@ -58,7 +58,7 @@ class Journal(ModelCalls):
         self._overtaken, self._gave_up = {}, {}
         if recorded:
             self._look_at(recorded)
-        self._held, self._pending, self._given_up = set(), set(), []
+        self._held, self._pending, self._given_up, self._ended_on = set(), set(), [], {}
         self._began = clock.monotonic()
         self.doing = Doing()
         self._lock = _RLock()

@@ -128,6 +128,7 @@ class RecordedSteps(Turns):
     def replay(self, frame: Frame, recorded: str, result_type: Any) -> Any:
         """Return the result of a recorded step."""
         self.cancel_scope.check()
+        self._held.discard(frame.key)  # of a map, which holds none
         self.files.lay([frame.recorded_as])
         return steps.load(recorded, result_type)
 

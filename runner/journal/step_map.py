@@ -309,6 +309,8 @@ class StepMap:
                 one.index, one.item = index, item
                 if self._watch is not None:
                     one.watch = self._watch()
+                if one.gave_up is not None:
+                    journal.is_made_again(one)
                 begun.append(one)
             else:
                 self._results.append(journal.replay(one, recorded, self._type))

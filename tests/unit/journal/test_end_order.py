@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from typing import Any
@@ -12,9 +13,11 @@ import pytest
 from runner.core.errors import Interrupted
 from runner.journal import end_order
 from runner.journal.cancellation.cancel_scope import CancelScope
+from runner.journal.give_ups import GiveUp
 from runner.journal.journal import Journal
 from runner.journal.recorder import OneByOne
 from runner.journal.records import HELD_AT_MOST
+from runner.journal.step_map import StepMap
 
 ORDERS = ["abcd", "dcba", "cadb", "bdac"]
 
@@ -202,3 +205,33 @@ def test_a_replay_of_many_holds_no_more_than_some(made, attempt, monkeypatch):
     monkeypatch.setattr(journal, "_held_back", held_back)
     assert sorted(made(journal, names, None)) == sorted(names)
     assert 1 < max(held) <= HELD_AT_MOST
+
+
+def test_a_replay_of_many_coroutines_sleeps_once_or_twice_for_each_that_it_holds(attempt, monkeypatch):
+    """Each is taken within some turns of their loop: to sleep for these, too, took a second."""
+    names = "".join(chr(0x4E00 + number) for number in range(100))
+    assert on_a_loop(attempt(), names, names) == names
+    journal, looks = attempt(), Counter[str]()
+    wait = journal._held_back
+
+    def held_back(frame: Any, *loop: Any) -> Iterator[float]:
+        for seconds in wait(frame, *loop):
+            looks[frame.key] += seconds > 0
+            yield seconds
+
+    monkeypatch.setattr(journal, "_held_back", held_back)
+    assert sorted(on_a_loop(journal, names, None)) == sorted(names)
+    assert HELD_AT_MOST / 2 < max(looks.values()) < 3 * HELD_AT_MOST
+
+
+@pytest.mark.parametrize("gave_up", [False, True])
+def test_a_step_that_a_map_makes_this_time_is_waited_for_no_longer(gave_up, attempt, recorder, monkeypatch):
+    """Two were steps of their own in the attempt before, and one of them was overtaken, or given up."""
+    on_a_loop(attempt(), "ab", "ba")
+    if gave_up:
+        name = next(name for name, text in recorder.recorded.items() if json.loads(text) == "a")
+        recorder.recorded[f"{name} gave up"] = GiveUp("", 0.0).text()
+        del recorder.recorded[name]
+    journal = attempt()
+    assert StepMap(journal, "look", str, ["a", "b"], at_once=2).run() == ["a", "b"]
+    assert (journal._held, journal._pending) == (set(), set())
