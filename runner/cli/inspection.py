@@ -12,7 +12,7 @@ from rich.text import Text
 
 from runner.cli import options, spending, tasks
 from runner.cli.stdio import ago, counted, cut, only, out, print_json, print_line, print_whole, say
-from runner.cli.submit import asked, follow
+from runner.cli.submit import asked, follow, waits_for
 from runner.client import Client
 from runner.core.errors import Exit
 from runner.core.plain_text import json_text
@@ -89,11 +89,14 @@ def show(run_id: str, branch: str | None, as_json: bool) -> int:
         kept = {line.name: store.count_checkpoints(run_id, line.name) for line in lines}
         past = client.run(run_id, result.branch).calls_unrecorded()
         waits = client.store.refusing() if run.status == "running" else ""
+        idle = {task.state for task in flying.values()} == {"queued"} and result.status == "running" and not waits
+        waiting_for = waits_for(client.run(run_id, result.branch)) if idle else ""
     given = run.inputs | next(line.inputs for line in lines if line.name == result.branch)
     rows = tasks.rows(plan, committed, flying, result.branch, result.ledger)
     if as_json:
         branches = [dataclasses.asdict(line) | {"checkpoints": kept[line.name]} for line in lines]
-        this = {**_run_json(run), **result.to_dict(), **times, "waiting_for_store": waits, "calls_unrecorded": past}
+        this = {**_run_json(run), **result.to_dict(), **times, "waiting_for_store": waits, "waiting_for": waiting_for}
+        this |= {"calls_unrecorded": past}
         print_json(this | {"inputs": given, "tasks": rows, "checkpoints": kept, "branches": branches})
         return 0
     took = ((times["ended_at"] or _now()) - times["created_at"]) / 1000
@@ -109,6 +112,8 @@ def show(run_id: str, branch: str | None, as_json: bool) -> int:
         out.print(Text(result.models, style="yellow"), soft_wrap=True)
     if waits:
         out.print(Text(f"waiting for the store: {waits}", style=_STYLE["waiting"]), soft_wrap=True)
+    if waiting_for:
+        out.print(Text(f"waiting: {waiting_for}", style=_STYLE["waiting"]), soft_wrap=True)
     if result.error:
         out.print(Text(result.error, style="red"), soft_wrap=True)
     if given:

@@ -225,7 +225,7 @@ def follow(
     """Show a run until it is over, then hand over what it came to. Returns the exit code."""
     try:
         title = "  ".join(filter(None, (crew, handle.id, handle.branch)))
-        with Display(title, total, partial(_spent, handle), partial(_waits_for, handle)) as display:
+        with Display(title, total, partial(_spent, handle), partial(waits_for, handle)) as display:
             _hint_without_worker(handle, display)
             result = handle.wait(timeout, on_event=display)
     except KeyboardInterrupt:
@@ -245,7 +245,7 @@ def _spent(handle: RunHandle) -> str:
         return ""
 
 
-def _waits_for(handle: RunHandle) -> str:
+def waits_for(handle: RunHandle) -> str:
     """What a run without a task at work waits for, in words, as far as the store tells; "" of one that is gone."""
     try:
         found: str = handle.client.patient(partial(_seen_from_workers, handle), handle)
@@ -336,7 +336,9 @@ def detached(handle: RunHandle, as_json: bool) -> str:
 def _hint_without_worker(handle: RunHandle, display: Display) -> None:
     store = handle.client.store
     queue = handle.record.queue
-    if store.membership is None and not any(
-        w.fields.get("queue") == queue and PROTOCOL in w.reads for w in store.workers.alive()
+    if (
+        handle.status == "running"
+        and store.membership is None
+        and not any(w.fields.get("queue") == queue and PROTOCOL in w.reads for w in store.workers.alive())
     ):
         display.note(f"no worker serves the queue {queue!r} yet; start one: runner worker --queue {queue}")

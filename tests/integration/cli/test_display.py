@@ -11,7 +11,7 @@ from rich.console import Console
 from runner.cli import display as displays
 from runner.cli import spending, stdio
 from runner.cli.display import Display
-from runner.cli.submit import _waits_for
+from runner.cli.submit import waits_for
 from runner.client import Client
 from runner.providers.records import Event
 from runner.providers.redis.protocol import PROTOCOL
@@ -139,7 +139,7 @@ def test_an_agent_at_work_shows_what_it_came_to_so_far(monkeypatch: pytest.Monke
         ("task_asked", {}, "fetch awaits input"),
     ],
 )
-def test_a_task_that_is_to_be_retried_waits_for_no_worker(
+def test_a_task_that_is_to_be_retriedwaits_for_no_worker(
     monkeypatch: pytest.MonkeyPatch, event: str, fields: dict[str, str], why: str
 ) -> None:
     said: list[str] = []
@@ -164,7 +164,7 @@ def test_what_a_run_came_to_so_far_is_calls_tools_tokens_and_cost() -> None:
     assert spending.format_progress(some) == "12 model calls; 8,000 tokens; cost $0.250; tools: 5 used"
 
 
-def test_what_a_run_waits_for_is_said_by_who_is_there(client: Client, write_crew: Callable[..., Path]) -> None:
+def test_what_a_runwaits_for_is_said_by_who_is_there(client: Client, write_crew: Callable[..., Path]) -> None:
     def beat(queue: str) -> None:
         about = json.dumps({"queue": queue, "reads": [PROTOCOL]})
         client.store.workers.beat(f"w-{queue}", 60_000, about)
@@ -175,9 +175,9 @@ def test_what_a_run_waits_for_is_said_by_who_is_there(client: Client, write_crew
     queue, digest = plain.record.queue, client.store.runs.field(asks.id, "environment").partition(" ")[0]
     assert digest
     # No worker is there, then one of the queue, then one of the environment
-    assert _waits_for(plain) == _waits_for(asks) == f"no worker serves the queue {queue!r}"
+    assert waits_for(plain) == waits_for(asks) == f"no worker serves the queue {queue!r}"
     beat(queue)
-    assert _waits_for(plain) == "a worker reads its code and imports what that needs, or is busy"
-    assert _waits_for(asks) == "a worker builds the environment that its files ask for, or is busy"
+    assert waits_for(plain) == "a worker reads its code and imports what that needs, or is busy"
+    assert waits_for(asks) == "a worker builds the environment that its files ask for, or is busy"
     beat(f"{queue}@{digest}")
-    assert _waits_for(asks) == "a worker reads its code and imports what that needs, or is busy"
+    assert waits_for(asks) == "a worker reads its code and imports what that needs, or is busy"

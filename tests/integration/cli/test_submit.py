@@ -273,6 +273,9 @@ def test_the_verbs_that_look(fleet, write_crew, cli, start):
         if "no worker serves" in line:
             assert "no worker serves the queue 'q2' yet; start one: runner worker --queue q2" in line
             break
+    [listed] = json.loads(cli("runs", "--json").out)
+    assert "waiting: no worker serves the queue 'q2'\n" in cli("show", listed["run_id"]).out
+    assert json.loads(cli("show", listed["run_id"], "--json").out)["waiting_for"] == "no worker serves the queue 'q2'"
     fleet.start("--concurrency", "1", "--queue", "q2")
     out, _ = waiting.communicate(timeout=60)
     run_id = read(out)["run_id"]
@@ -283,6 +286,9 @@ def test_the_verbs_that_look(fleet, write_crew, cli, start):
     assert run_id in cli("runs").out
     shown = json.loads(cli("show", run_id, "--json").out)
     assert {*CONTRACT, "tasks", "checkpoints"} <= set(shown)
+    assert shown["waiting_for"] == ""
+    assert "waiting: " not in cli("show", run_id).out
+    assert "no worker serves" not in cli("wait", run_id).err
     assert [(row["task"], row["state"]) for row in shown["tasks"]] == [("greet", "committed"), ("count", "committed")]
     assert shown["checkpoints"] == {"main": 1}
     assert "steps: 1 paid, 0 replayed, 0 in doubt; 0 recoveries; checkpoints: main 1\n" in cli("show", run_id).out
