@@ -237,7 +237,7 @@ def find_crew(
         is_agent, word = frameworks.word_of(values) == "agent", frameworks.words_of(values)
         write = "agent = Agent(...) at its top level" if is_agent else "crew = Crew(...)"
         call = f"runs it{script.example_call(Path(module.__file__ or file))}" if is_agent else "returns one"
-        name = f"name {file}:{Program(script.NAME).attr} to run it as a script, or " if script.has_block(module) else ""
+        name = f"name {file}:{Program(script.NAME).attr} to run it as a script, or " if script.is_script(module) else ""
         raise BadCrew(
             f"{file}: no {word} in it; {what_else(module, is_crew)}: {name}write {write} in it, "
             f"or a function without arguments that {call}"

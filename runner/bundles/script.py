@@ -112,6 +112,13 @@ def has_block(module: ModuleType) -> bool:
     return _code(module) is not None
 
 
+def is_script(module: ModuleType) -> bool:
+    """Whether the file does more than to define things when Python runs it: in such a block, or by itself."""
+    tree, block = _body(module)
+    calls = [one for one in tree.body if isinstance(one, ast.Expr) and isinstance(one.value, ast.Call)]
+    return bool(block or calls) or any(isinstance(one, ast.For | ast.While | ast.With) for one in tree.body)
+
+
 def run(module: ModuleType) -> None:
     """Do what the block says, in the module itself: its functions may use what the block sets."""
     code = _code(module)

@@ -19,6 +19,11 @@ CREWS = {
         "crew.py: no crew, flow, agent or graph in it; it defines ask (a function): name crew.py:__main__() to run it "
         "as a script, or " + WRITE_ONE.removeprefix(": "),
     ),
+    "a script of no framework, without such a block": (
+        "def ask():\n    return 1\n\nask()\n",
+        "crew.py: no crew, flow, agent or graph in it; it defines ask (a function): name crew.py:__main__() to run it "
+        "as a script, or " + WRITE_ONE.removeprefix(": "),
+    ),
     "syntax error": (
         "from runner import Crew\ncrew = Crew(tasks=[\n",
         "crew.py:2: SyntaxError: '[' was never closed",
