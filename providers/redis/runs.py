@@ -6,6 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from runner.core import waiting
+from runner.core.backoff import Backoff
+from runner.core.clock import SYSTEM
 from runner.core.errors import Conflict, NotFound, no_run
 from runner.core.ledger import LedgerRow
 from runner.core.output import unpack_output
@@ -41,6 +44,7 @@ from runner.providers.redis.scripts import specifications, stamp
 from runner.providers.redis.stream import entries_of
 
 BUNDLE_GRACE_MS = 3_600_000
+FAILS_SOON = 10.0  #: seconds in which the leading supervisor, if there is one, fails a branch that is gone
 
 
 class Runs:
@@ -146,7 +150,7 @@ class Runs:
             newest, (of_run, current), (of_branch, left) = pipe.execute()[-3:]
             status = of_run if branch is None else of_branch
             if status is None:
-                status = self.status(run_id, branch)
+                status = RunStatus.running if self._fails_soon(run_id, name) else self.status(run_id, branch)
             if branch is not None or current == name:
                 return RunStatus(status), int(left or 0), str(newest[0][0]) if newest else "0"
             name, after = current, ""
@@ -187,14 +191,25 @@ class Runs:
         return sorted(found, key=lambda name: (name != "main", name))
 
     def branch(self, run_id: str, name: str) -> BranchRecord:
-        """Return one branch. Raises `NotFound`."""
-        found: dict[str, str] = self.client.hgetall(keys.branch_key(run_id, name, self.home))
-        if "status" not in found:
+        """Return one branch; of a run that is active, one that is gone when it has failed. Raises `NotFound`."""
+        end, pauses = SYSTEM.monotonic() + FAILS_SOON, Backoff(0.05, 0.5)
+        while "status" not in (found := self.client.hgetall(keys.branch_key(run_id, name, self.home))):
             self.get(run_id)
+            if SYSTEM.monotonic() < end and self._fails_soon(run_id, name):
+                waiting.sleep(pauses.pause())
+                continue
             raise NotFound(
                 f"run {run_id} has no branch {name!r}; there are: {', '.join(self.branches(run_id)) or 'none'}"
             )
         return branch_record(name, found)
+
+    def _fails_soon(self, run_id: str, branch: str) -> bool:
+        """Whether a branch that is gone, deleted or evicted, is one that the leading supervisor looks for."""
+        pipe = self.client.pipeline(transaction=False)
+        pipe.sismember(keys.key("branches_key", run=keys.run_key(run_id, self.home)), branch)
+        pipe.zscore(keys.key("active_key", home=self.home), run_id)
+        listed, active = pipe.execute()
+        return bool(listed) and active is not None
 
     def branch_records(self, run_id: str) -> list[BranchRecord]:
         """Return the run's branches as they stand, main first."""
@@ -383,8 +398,12 @@ class Runs:
             for name, text in zip(lines, packed, strict=True)
             if text
         }
+        lost = frozenset[str]()
         if start is None:
             done = self.committed(run.id, branch).keys()
+            if pending is None and branch in reruns:  # what it left to its parent, and is gone there, it does itself
+                lost = frozenset(new.by_key.keys() - done - reruns[branch])
+                reruns[branch] |= lost
         else:
             done = self.committed(run.id, start.branch, start.seq).keys()
             if pending is None:
@@ -392,11 +411,11 @@ class Runs:
         mine = branching.part(new, reruns[branch]) if branch in reruns else new
         left = sum(task.key not in done for task in mine.tasks) if pending is None else len(pending)
         ready = frontier(mine, done) if pending is None else pending
-        waiting = waits(mine, done) if pending is None else {}
+        unmet = waits(mine, done) if pending is None else {}
         if left == 0:
             raise Conflict(f"run {run.id} has nothing left to run there")
         if plan is None:  # what is set does not change
-            reruns = {branch: reruns[branch]} if start and pending is None else {}
+            reruns = {branch: reruns[branch]} if lost or (start and pending is None) else {}
         home = self.home
         return str(
             scripts.load("resume")(
@@ -417,7 +436,7 @@ class Runs:
                 expected_branches=len(lines) if plan else "",
                 rerun_masks=json.dumps({name: branching.pack(new, rerun) for name, rerun in reruns.items()}),
                 ready=specifications(ready),
-                waits=json.dumps([{"task": task, "met": met} for task, met in waiting.items()]),
+                waits=json.dumps([{"task": task, "met": met} for task, met in unmet.items()]),
                 tasks_left=left,
                 stamp=stamp(),
             )

@@ -189,9 +189,7 @@ for _, job in ipairs(next) do
   end
 end
 if left == 0 and gone + before > 0 then
-  local why = "the outputs of " .. gone + before .. " of its tasks are " .. GONE
-  if before > 0 then why = why .. ", of which " .. before .. " were done before it left its parent: resume that, and fork it again" end
-  branch_lost(home, run, name, why, stamp, at)
+  branch_lost(home, run, name, "the outputs of " .. gone + before .. " of its tasks are " .. GONE, stamp, at)
   return ended("failed", 0)
 elseif left == 0 then
   local all = latest + 1

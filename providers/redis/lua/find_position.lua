@@ -2,12 +2,13 @@
 --
 -- KEYS run
 -- ARGV name:text checkpoint:text tasks:texts
+-- USES lost
 --
 -- name: a branch, "" for the run's current branch. checkpoint: the whole id of one, on any branch; "" for the
 -- newest position. tasks: JSON list of those whose outputs are wanted.
 -- Returns {"gone"}, {"no branch"} or {"no checkpoint"}; else {"there", run fields, plan, id of the newest event, sequence,
 -- line, line, ...}: the branch, then its parent and so on, each as {name, its fields and their values, its commits up to
--- there, in order, the wanted outputs or false}.
+-- there, in order, the wanted outputs or false}. A commit of which the output is gone is none: its task is done again.
 local r = redis.call("HMGET", run, "branch", "plan", "bundle", "queue", "inputs", #tasks > 0 and "shapes" or "")
 if not r[1] then return {"gone"} end
 local upto
@@ -38,6 +39,21 @@ while name do
   for i, task in ipairs(tasks) do outputs[i] = redis.call("HGET", outputs_key(branch), task) end
   -- Sequences only go up: these are all that can be there, and a few more where some were edited.
   local commits = upto > left and redis.call("LRANGE", commit_log_key(branch), 0, upto - left - 1) or {}
+  if outputs_gone(branch, commits_of(branch, own.done), own.edited) > 0 then
+    local function is_there(task) return redis.call("HEXISTS", outputs_key(branch), task) == 1 end
+    local whole = {}
+    for _, entry in ipairs(commits) do
+      if is_there(cjson.decode(entry)[2]) then whole[#whole + 1] = entry end
+    end
+    commits = whole
+    for i = 1, #fields, 2 do
+      if fields[i] == "edits" then
+        local edits = cjson.decode(own.edits)
+        for at, task in ipairs(edits) do edits[at] = is_there(task) and task or "" end
+        fields[i + 1] = cjson.encode(edits)
+      end
+    end
+  end
   found[#found + 1] = {name, fields, commits, outputs}
   name, upto = own.parent, math.min(upto, left)
 end

@@ -23,7 +23,7 @@ intact_branch(branch)
 intact_tasks(branch, ready)
 local recorded = {}
 for _, task in ipairs(kept) do recorded[task] = recorded_by(branch_key(run, parent), branch, task, upto) end
-local before, known = gone_before(run, parent, fields.parent_seq)
+local before = gone_before(run, parent, fields.parent_seq)
 migrate_run(home, run, at)
 local flat = {"parent", parent, "left", tasks_left, "created_at", at}
 for field, value in pairs(fields) do flat[#flat + 1] = field; flat[#flat + 1] = value end
@@ -35,7 +35,7 @@ for _, edit in ipairs(edits) do
   redis.call("HSET", outputs_key(branch), edit[1], '{"seq":' .. seq .. ',"token":0,"edited":1,' .. edit[2])
 end
 if #edits > 0 then redis.call("HSET", branch, "edited", #edits) end
-if known > 0 then redis.call("HSET", branch, "before", known) end
+if before > 0 then redis.call("HSET", branch, "before", before) end
 begin(home, run, name, at)
 emit(run, "checkpoint_fork_completed", "branch", name, "parent_branch", parent, "checkpoint_id", fields.from or "")
 local scope = emit(run, "crew_kickoff_started", "branch", name)
@@ -45,9 +45,7 @@ for _, task in ipairs(kept) do
   carry(branch_key(run, parent), branch, task, recorded[task], r[3])
 end
 for _, job in ipairs(ready) do unlock(home, run, name, branch, job, at) end
-if tasks_left == "0" and before > known then
-  branch_lost(home, run, name, "the outputs of " .. before - known .. " of its tasks are " .. GONE .. ": resume its parent, and fork it again", stamp, at)
-elseif tasks_left == "0" then
+if tasks_left == "0" then
   emit(run, "crew_kickoff_completed", "branch", name, "started", scope)
   checkpoint(run, name, branch, "crew_kickoff_completed", "", stamp, at)
   finish(home, run, name, "completed", "", at)

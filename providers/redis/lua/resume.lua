@@ -13,7 +13,7 @@
 -- Returns "resumed", "changed" (read again), "busy" (new code, while a branch runs on the old), "no bundle" or "taken"
 -- (the branch name).
 local r = redis.call("HMGET", run, "status", "id", "plan", "bundle", "live", "keep")
-local b = redis.call("HMGET", branch, "status", "seq", "done", "edited")
+local b = redis.call("HMGET", branch, "status", "seq", "done", "edited", "parent", "parent_seq")
 if r[3] ~= expected_plan then return "changed" end
 if parent == "" and (b[1] == "running" or b[1] == "waiting" or b[1] ~= expected_status or b[2] ~= expected_seq) then return "changed" end
 if parent ~= "" and (r[1] == "running" or r[1] ~= expected_status) then return "changed" end
@@ -33,7 +33,7 @@ local recorded = {}
 for _, job in ipairs(parent ~= "" and ready or {}) do
   recorded[job.task] = recorded_by(branch_key(run, parent), branch, job.task, parent_seq)
 end
-local _, known = gone_before(run, parent ~= "" and parent, parent_seq)
+local before = gone_before(run, parent ~= "" and parent or b[5], parent ~= "" and parent_seq or b[6])
 migrate_run(home, run, at)
 local flat = {}
 if r[1] ~= "running" then flat = {"branch", name} end
@@ -42,7 +42,7 @@ if #flat > 0 then redis.call("HSET", run, unpack(flat)) end
 if parent ~= "" then
   redis.call("SADD", branches_key(run), name)
   redis.call("HSET", branch, "seq", parent_seq, "parent", parent, "parent_seq", parent_seq, "from", start, "created_at", at)
-  if known > 0 then redis.call("HSET", branch, "before", known) end
+  if before > 0 then redis.call("HSET", branch, "before", before) end
   local inputs = redis.call("HGET", branch_key(run, parent), "inputs")
   if inputs then redis.call("HSET", branch, "inputs", inputs) end
 end
@@ -63,7 +63,10 @@ if plan ~= "" then
     redis.call("DEL", shared_key(branch_key(run, other)))
   end
 end
-if parent == "" then forget_lost(branch, b[3], b[4]) end
+if parent == "" then
+  forget_lost(branch, b[3], b[4])
+  if before > 0 then redis.call("HSET", branch, "before", before, "holes", 1) end
+end
 redis.call("DEL", waits_key(branch))
 for _, wait in ipairs(waits) do redis.call("HSET", waits_key(branch), wait.task, wait.met) end
 redis.call("HSET", branch, "scope", emit(run, "run_resumed", "branch", name, "parent_branch", parent))

@@ -8,9 +8,11 @@ import pytest
 from redis import Redis
 
 from runner.client import Client
-from runner.client.handle import Pace, result_of
+from runner.client.handle import Pace, RunResult, result_of
 from runner.core.errors import NotFound
 from runner.providers.redis import keys
+from runner.providers.redis.workers import Workers
+from runner.testing import eventually
 from runner.testing.clock import ManualClock
 
 CREW = """
@@ -37,6 +39,21 @@ def test_who_waits_without_a_listener_reads_no_events(client: Client, redis: Red
     waits.join(30)
     assert not waits.is_alive()
     assert "xrange" not in calls(redis)
+
+
+def test_who_waits_for_a_branch_that_is_gone_hears_that_it_failed(
+    client: Client, redis: Redis, write_crew: Any
+) -> None:
+    handle = client.submit(write_crew(CREW))
+    redis.delete(keys.branch_key(handle.id, "main"))
+    found: list[RunResult] = []
+    waits = threading.Thread(target=lambda: found.append(client.run(handle.id, "main").wait()))
+    waits.start()
+    eventually(lambda: calls(redis).get("sismember"), why="it meets no branch")
+    assert Workers(redis).check_runs(0)[1]
+    waits.join(30)
+    assert found[0].status == "failed"
+    assert "branch 'main' is gone from the store" in str(found[0].error)
 
 
 @pytest.mark.parametrize(("of_each", "most"), [(0.0005, 10), (0.001, 15), (0.03, 100), (7.0, 101)])

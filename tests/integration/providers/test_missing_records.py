@@ -1,5 +1,7 @@
 """Keys of a run that are gone, deleted or evicted, or overwritten with another type. No run is `running` for ever."""
 
+from typing import Any
+
 import pytest
 from redis import Redis
 
@@ -237,28 +239,51 @@ def test_a_fork_is_not_completed_without_outputs_that_are_gone(
 
 
 @pytest.mark.parametrize("kinds", [("outputs_key",), ("outputs_key", "commit_log_key")])
-def test_a_fork_whose_parent_lost_outputs_says_what_to_do(driver: Driver, redis: Redis, kinds: tuple[str, ...]) -> None:
-    driver.submit(plan_of("a", "b", "c"))
+def test_a_fork_whose_parent_lost_outputs_does_them_again(driver: Driver, redis: Redis, kinds: tuple[str, ...]) -> None:
+    driver.submit(plan_of("a", "b", "c", "d: c"))
     driver.work(limit=2)
-    create(redis, position(redis, "r-1"), "f", rerun=frozenset("c"), kept=frozenset(), edits={}, overrides={"x": 1})
+    create(redis, position(redis, "r-1"), "f", rerun=frozenset("cd"), kept=frozenset(), edits={}, overrides={"x": 1})
     lose(redis, MAIN, *kinds)
     driver.work()
-    assert driver.runs.branch("r-1", "main").error == f"the outputs of 2 of its tasks are {GONE}"
-    assert driver.runs.branch("r-1", "f").error == (
-        f"the outputs of 2 of its tasks are {GONE}, of which 2 were done before it left its parent: resume that, and "
-        "fork it again"
-    )
-    assert driver.resume("r-1") == "resumed"
+    for branch in ("main", "f"):
+        assert driver.runs.branch("r-1", branch).error == f"the outputs of 2 of its tasks are {GONE}"
+        started = [event["task"] for event in driver.events("r-1", "task_started")]
+        assert driver.resume("r-1", branch) == "resumed"
+        driver.work()
+        assert driver.runs.branch("r-1", branch).status == "completed"
+        assert driver.outputs("r-1", branch).keys() == {"a", "b", "c", "d"}
+        assert [event["task"] for event in driver.events("r-1", "task_started")] == [*started, "a", "b"]
+
+
+def test_a_fork_begins_with_what_its_parent_lost(driver: Driver, redis: Redis, fork: Any) -> None:
+    driver.submit(plan_of("a", "b", "c: b"))
     driver.work()
-    create(
-        redis,
-        position(redis, "r-1", branch="main"),
-        "g",
-        rerun=frozenset("c"),
-        kept=frozenset(),
-        edits={},
-        overrides={"x": 2},
-    )
+    redis.hdel(keys.key("outputs_key", branch_key=MAIN), "a")
+    name = fork("r-1", inputs={})
+    assert driver.runs.branch("r-1", name).left == 1
     driver.work()
-    assert driver.runs.branch("r-1", "g").status == "completed"
-    assert driver.outputs("r-1", "g").keys() == {"a", "b", "c"}
+    assert driver.runs.branch("r-1", name).status == "completed"
+    assert driver.outputs("r-1", name).keys() == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize("mended", [False, True])
+@pytest.mark.parametrize("forked", ["before", "after"])
+def test_a_fork_does_not_miss_what_its_parent_lost_after_it_was_left(
+    driver: Driver, redis: Redis, fork: Any, forked: str, *, mended: bool
+) -> None:
+    driver.submit(plan_of("a", "b", "c", "d"))
+    driver.work(limit=3)
+    start = driver.runs.checkpoints("r-1", "main")[0].id
+    if forked == "before":
+        fork("r-1", checkpoint=start, branch="f")
+    redis.hdel(keys.key("outputs_key", branch_key=MAIN), "b", "c")
+    if mended:
+        driver.work()
+        assert driver.runs.branch("r-1", "main").status == "failed"
+        assert driver.resume("r-1") == "resumed"
+        driver.work()
+    if forked == "after":
+        fork("r-1", checkpoint=start, branch="f")
+    driver.work()
+    assert driver.runs.branch("r-1", "f").status == "completed"
+    assert driver.outputs("r-1", "f").keys() == {"a", "b", "c", "d"}

@@ -21,23 +21,36 @@ local function commits_of(branch, done) return math.max(redis.call("LLEN", commi
 local function outputs_gone(branch, commits, edited)
   return math.max(commits + (edited or 0) - redis.call("HLEN", outputs_key(branch)), 0)
 end
--- The same of the branches that this one left, where it continues from what they did: also those that they did again since (lost),
--- as it does not see these; but not those that were known to be gone when it began (before): it does them itself. The second is how
--- many these would be if it began now.
+-- How many of those were committed after a sequence.
+local function gone_after(branch, limit)
+  local gone = 0
+  for _, entry in ipairs(redis.call("LRANGE", commit_log_key(branch), 0, -1)) do
+    local known, commit = pcall(cjson.decode, entry)
+    if known and commit[1] > limit and redis.call("HEXISTS", outputs_key(branch), commit[2]) == 0 then gone = gone + 1 end
+  end
+  return gone
+end
+-- The same of the branches that this one left, up to where it left them: also those that they did again since (lost), as it does not
+-- see these; but not those that it knew to be gone (before), which it does itself.
 local function gone_before(run, parent, parent_seq, before)
-  local b, gone, known = {parent, parent_seq}, -(before or 0), 0
+  local b, gone, limit = {parent, parent_seq}, -(before or 0), math.huge
   while b[1] and tonumber(b[2] or 0) > 0 do
     local branch = branch_key(run, b[1])
-    b = redis.call("HMGET", branch, "parent", "parent_seq", "done", "edited", "lost")
-    gone = gone + outputs_gone(branch, commits_of(branch, b[3]), b[4]) + (b[5] or 0)
-    known = known + (b[5] or 0) + math.max((b[3] or 0) - redis.call("LLEN", commit_log_key(branch)), 0)
+    limit = math.min(limit, tonumber(b[2]))
+    b = redis.call("HMGET", branch, "parent", "parent_seq", "done", "edited", "lost", "lost_at")
+    local missing = outputs_gone(branch, commits_of(branch, b[3]), b[4])
+    if missing > 0 then missing = math.min(missing - gone_after(branch, limit), limit - (b[2] or 0)) end
+    for seq in string.gmatch(b[6] or "", "%d+") do
+      if tonumber(seq) > limit then missing = missing - 1 end
+    end
+    gone = gone + missing + (b[5] or 0)
   end
-  return math.max(gone, 0), known
+  return math.max(gone, 0)
 end
 -- Commits of which the output is gone count as none: their tasks are done again. What came after them, and is there, is not: the
 -- branch has holes. What tasks of a plan that grows share is of all commits: it is made again from those that are there.
 local function forget_lost(branch, done, edited)
-  local log, outputs = commit_log_key(branch), outputs_key(branch)
+  local log, outputs, lost_at = commit_log_key(branch), outputs_key(branch), redis.call("HGET", branch, "lost_at") or ""
   local gone = outputs_gone(branch, commits_of(branch, done), edited)
   if gone == 0 then return end
   redis.call("HSET", branch, "holes", 1, "done", redis.call("HLEN", outputs) - (edited or 0))
@@ -45,6 +58,10 @@ local function forget_lost(branch, done, edited)
   redis.call("DEL", shared_key(branch))
   for _, entry in ipairs(redis.call("LRANGE", log, 0, -1)) do
     local known, commit = pcall(cjson.decode, entry)
-    if known and redis.call("HEXISTS", outputs, commit[2]) == 0 then redis.call("LREM", log, 0, entry) end
+    if known and redis.call("HEXISTS", outputs, commit[2]) == 0 then
+      redis.call("LREM", log, 0, entry)
+      lost_at = lost_at .. string.format("%d", commit[1]) .. ","
+    end
   end
+  redis.call("HSET", branch, "lost_at", lost_at)
 end
