@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from runner.core import waiting
+from runner.core.backoff import Backoff
 from runner.core.errors import Conflict, no_run
 from runner.core.output import unpack_output
 from runner.core.plan import Plan
@@ -51,6 +53,30 @@ def read(client: Client, run_id: str, branch: str, ask: Callable[[Any, str], Any
         found.append(Ancestor(name, fields, answers[0] if len(answers) == 1 else answers))
         name = fields.get("parent")
     return found
+
+
+LOOKS = 25  #: for a branch that is gone, in 10 s: the leading supervisor, if there is one, has failed it by then
+
+
+def fields_of(client: Client, run_id: str, branch: str) -> dict[str, str]:
+    """The fields of a branch; of one that is gone from an active run those with which it fails. Empty for no branch."""
+    pauses = Backoff(0.05, 0.5)
+    for _ in range(LOOKS):
+        found: dict[str, str] = client.hgetall(keys.branch_key(run_id, branch, keys.home_of(client)))
+        if "status" in found or not fails_soon(client, run_id, branch):
+            return found
+        waiting.sleep(pauses.pause())
+    return {}
+
+
+def fails_soon(client: Client, run_id: str, branch: str) -> bool:
+    """Whether a branch that is gone, deleted or evicted, is one that the leading supervisor looks for."""
+    home = keys.home_of(client)
+    pipe = client.pipeline(transaction=False)
+    pipe.sismember(keys.key("branches_key", run=keys.run_key(run_id, home)), branch)
+    pipe.zscore(keys.key("active_key", home=home), run_id)
+    listed, active = pipe.execute()
+    return bool(listed) and active is not None
 
 
 PLANS = 16  #: that are kept

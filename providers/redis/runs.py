@@ -6,9 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from runner.core import waiting
-from runner.core.backoff import Backoff
-from runner.core.clock import SYSTEM
 from runner.core.errors import Conflict, NotFound, no_run
 from runner.core.ledger import LedgerRow
 from runner.core.output import unpack_output
@@ -44,7 +41,6 @@ from runner.providers.redis.scripts import specifications, stamp
 from runner.providers.redis.stream import entries_of
 
 BUNDLE_GRACE_MS = 3_600_000
-FAILS_SOON = 10.0  #: seconds in which the leading supervisor, if there is one, fails a branch that is gone
 
 
 class Runs:
@@ -150,7 +146,9 @@ class Runs:
             newest, (of_run, current), (of_branch, left) = pipe.execute()[-3:]
             status = of_run if branch is None else of_branch
             if status is None:
-                status = RunStatus.running if self._fails_soon(run_id, name) else self.status(run_id, branch)
+                status = (
+                    RunStatus.running if history.fails_soon(self.client, run_id, name) else self.status(run_id, branch)
+                )
             if branch is not None or current == name:
                 return RunStatus(status), int(left or 0), str(newest[0][0]) if newest else "0"
             name, after = current, ""
@@ -192,24 +190,13 @@ class Runs:
 
     def branch(self, run_id: str, name: str) -> BranchRecord:
         """Return one branch; of a run that is active, one that is gone when it has failed. Raises `NotFound`."""
-        end, pauses = SYSTEM.monotonic() + FAILS_SOON, Backoff(0.05, 0.5)
-        while "status" not in (found := self.client.hgetall(keys.branch_key(run_id, name, self.home))):
+        found = history.fields_of(self.client, run_id, name)
+        if "status" not in found:
             self.get(run_id)
-            if SYSTEM.monotonic() < end and self._fails_soon(run_id, name):
-                waiting.sleep(pauses.pause())
-                continue
             raise NotFound(
                 f"run {run_id} has no branch {name!r}; there are: {', '.join(self.branches(run_id)) or 'none'}"
             )
         return branch_record(name, found)
-
-    def _fails_soon(self, run_id: str, branch: str) -> bool:
-        """Whether a branch that is gone, deleted or evicted, is one that the leading supervisor looks for."""
-        pipe = self.client.pipeline(transaction=False)
-        pipe.sismember(keys.key("branches_key", run=keys.run_key(run_id, self.home)), branch)
-        pipe.zscore(keys.key("active_key", home=self.home), run_id)
-        listed, active = pipe.execute()
-        return bool(listed) and active is not None
 
     def branch_records(self, run_id: str) -> list[BranchRecord]:
         """Return the run's branches as they stand, main first."""
