@@ -28,7 +28,7 @@
         ├── GuardrailFailed   what a task gave did not pass its guardrails, however often it was asked again
         └── TaskTimeout       a task ran longer than its ``timeout``
 
-A `Stop` (``Interrupted``, ``TimedOut``, ``ClaimLost``, ``InputRequired``) stops a task where it is. It is a
+A `Stop` (``Interrupted``, ``TimedOut``, ``ClaimLost``, ``StepFailed``, ``InputRequired``) stops a task where it is. It is a
 BaseException, so that a crew's own ``except Exception`` cannot swallow it and pay again.
 """
 
@@ -236,6 +236,11 @@ class TimedOut(Stop):
 
 class ClaimLost(Stop):
     """The task is no longer this worker's: nothing more is written, and it stops."""
+
+
+class StepFailed(Stop):
+    """A step could not be begun or recorded, for the reason that is its cause: the task fails of that, whatever the
+    code, or the framework, that made the step does about its errors."""
 
 
 class InputRequired(Stop):

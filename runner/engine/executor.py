@@ -133,6 +133,8 @@ class Executor:
                     output = loaded.adapter.perform(loaded.crew, work)
                 else:
                     output = in_thread(partial(loaded.adapter.perform, loaded.crew, work))
+            if journal.failure is not None:
+                raise journal.failure
             left = attempt.left(work.note)
             if growing is not None:
                 if left:
@@ -154,7 +156,7 @@ class Executor:
             if isinstance(cancel_scope.stopping, TimedOut):
                 failed = TaskTimeout(str(cancel_scope.stopping)).with_traceback(stopped.__traceback__)
         except BaseException as error:  # sys.exit() in a task fails the task, not its worker
-            failed = error
+            failed = journal.failure or error
         if isinstance(cancel_scope.stopping, ClaimLost):
             return Lost(error=failed)
         if isinstance(cancel_scope.stopping, Interrupted) or (self._stops.draining and _exits(failed)):

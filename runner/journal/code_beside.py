@@ -1,6 +1,5 @@
 """Code of the author's that a framework calls beside the uses of its tools, such as hooks, and that runs again."""
 
-import contextlib
 import functools
 import inspect
 import types
@@ -8,11 +7,13 @@ from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
 from runner.journal.current_journal import current_journal
+from runner.journal.hook_scope import HookScope
 from runner.journal.tool_context import TaskContexts
 
 
 def runs_again(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """``fn``, which runs again when its task restarts: what it changes is not recorded with the tool uses beside it.
+    """``fn``, which runs again when its task restarts: what it changes is not recorded with the tool uses beside it,
+    nor with those that it makes itself.
 
     It may be async.
     """
@@ -20,7 +21,7 @@ def runs_again(fn: Callable[..., Any]) -> Callable[..., Any]:
         return fn
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        with _beside():
+        with HookScope(_contexts) as scope, scope.at_work():
             return fn(*args, **kwargs)
 
     async def acall(*args: Any, **kwargs: Any) -> Any:
@@ -31,10 +32,9 @@ def runs_again(fn: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def _beside() -> contextlib.AbstractContextManager[None]:
+def _contexts() -> TaskContexts | None:
     found = current_journal()
-    contexts = TaskContexts.known(found[0]) if found is not None else None
-    return contexts.beside() if contexts is not None else contextlib.nullcontext()
+    return TaskContexts.known(found[0]) if found is not None else None
 
 
 @types.coroutine
@@ -42,13 +42,14 @@ def _stepwise(coroutine: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
     """Run a coroutine. While it waits, what changes is not its work."""
     step: Callable[[Any], Any] = coroutine.send
     given: Any = None
-    while True:
-        try:
-            with _beside():
-                waits_for = step(given)
-        except StopIteration as ended:
-            return ended.value
-        try:
-            step, given = coroutine.send, (yield waits_for)
-        except BaseException as error:
-            step, given = coroutine.throw, error
+    with HookScope(_contexts) as scope:
+        while True:
+            try:
+                with scope.at_work():
+                    waits_for = step(given)
+            except StopIteration as ended:
+                return ended.value
+            try:
+                step, given = coroutine.send, (yield waits_for)
+            except BaseException as error:
+                step, given = coroutine.throw, error

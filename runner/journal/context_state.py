@@ -182,12 +182,17 @@ def _changed_keys(before: _Thing, after: _Thing, encoder: _Encoder) -> list[Any]
     return [given, [encoder.key(key) for key in was if key not in now]]
 
 
+_AT_END = "at the end"
+"""Says of a list that it got longer: what others append to it before that stays."""
+
+
 def _changed_items(before: _Thing, after: _Thing, encoder: _Encoder) -> list[Any]:
     was, now = before.inside, after.inside
     same = next(
         (i for i, pair in enumerate(zip(was, now, strict=False)) if pair[0] != pair[1]), min(len(was), len(now))
     )
-    return [same, [encoder.value(one, after.live[i]) for i, one in enumerate(now) if i >= same]]
+    tail = [encoder.value(one, after.live[i]) for i, one in enumerate(now) if i >= same]
+    return [same, tail, _AT_END] if same == len(was) else [same, tail]
 
 
 def _changed_whole(before: _Thing, after: _Thing, encoder: _Encoder) -> list[Any]:  # noqa: ARG001 - one signature for all
@@ -213,6 +218,8 @@ def _put(live: Any, kind: str, more: list[Any], root: Any, find: encoding.Find) 
         return functools.partial(_refill, live, items)
     if kind == _LIST:
         keep, tail = more[0], [value(one) for one in more[1]]
+        if _AT_END in more[2:]:
+            return functools.partial(live.extend, tail)
         return functools.partial(live.__setitem__, slice(keep, None), tail)
     keys = [_read(key, find) for key, _ in more[0]]
     given = [(key, value(one, key)) for key, (_, one) in zip(keys, more[0], strict=True)]

@@ -195,7 +195,10 @@ class Journal(ModelCalls):
         mark = files.mark() if files.some or files.kept.made else 0  # as `idle`, which would be one more call
         is_tool = frame.entry is not None and frame.entry.kind == "tool"
         with self.cancel_scope.write:
-            self.enter(frame, intent_only=is_tool)
+            try:
+                self.enter(frame, intent_only=is_tool)
+            except Exception as error:
+                self.fail(error)
             if watch is not None:
                 watch.began()
         fault_points.reached("step begun, not done")
@@ -230,9 +233,14 @@ class Journal(ModelCalls):
         if current_step.get() is frame:
             current_step.set(frame.outer)
         files = self.files
-        if files.some or files.kept.made:
-            files.keep(frame.recorded_as, mark)
-        return self.record_value(name, frame, value, result_type, watch)
+        try:
+            if files.some or files.kept.made:
+                files.keep(frame.recorded_as, mark)
+            return self.record_value(name, frame, value, result_type, watch)
+        except TypeError:  # it is no value
+            raise
+        except Exception as error:
+            self.fail(error)
 
     def step_of(self, question: str) -> str:
         """Return the step for the answer to the latest question with this text."""

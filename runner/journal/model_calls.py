@@ -115,8 +115,8 @@ class ModelCalls(StepWrites):
 
     async def enter_call(self, frame: Frame) -> None:
         """The same for a call that a coroutine intends, grouped with others."""
-        if self.asked is not None:
-            self._refuse_if_asked(self.asked)
+        if self.asked is not None or self.failure is not None:
+            self._refuse_if_ended()
         if self._has_company() and frame.entry is not None:
             await self._together.aadd(BegunStep(frame.entry, supersede(frame.outer), intent_only=True))
         else:

@@ -4,10 +4,10 @@ import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from runner.core import fault_points
-from runner.core.errors import InputRequired, Interrupted
+from runner.core.errors import InputRequired, Interrupted, StepFailed
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage
 from runner.journal import steps
 from runner.journal.end_order import EndOrder
@@ -35,6 +35,7 @@ class StepWrites(EndOrder):
     _over = False
     on_unrecorded: Callable[[str], None]
     asked: InputRequired | None = None  #: what was raised because a person has not answered yet
+    failure: Exception | None = None  #: why a step was not begun or recorded: nothing more is begun then
     ends_when_asked = False  #: nothing more is begun then: a framework may have taken it for a tool's failure
     printed: TextIO | None = None  #: where what its task prints is kept, in threads of its own, too
     watched: bool  #: an observer wants its model calls
@@ -73,10 +74,13 @@ class StepWrites(EndOrder):
         reported: bool = False,
     ) -> None:
         """Record a result that was obtained elsewhere, under exactly this key."""
-        self.files.keep(key)
-        self.add_replayed(replayed or Counters())
-        with self.cancel_scope.write:
-            self.keep_result(Frame(self, key, entry, None), text, usage, reported=reported)
+        try:
+            self.files.keep(key)
+            self.add_replayed(replayed or Counters())
+            with self.cancel_scope.write:
+                self.keep_result(Frame(self, key, entry, None), text, usage, reported=reported)
+        except Exception as error:
+            self.fail(error)
 
     def begin(
         self, entry: AccountKey = STEP, supersedes: Sequence[AccountKey] = (), *, intent_only: bool = False
@@ -118,8 +122,8 @@ class StepWrites(EndOrder):
         entry = frame.entry
         if entry is None:
             return
-        if self.asked is not None:
-            self._refuse_if_asked(self.asked)
+        if self.asked is not None or self.failure is not None:
+            self._refuse_if_ended()
         supersedes = supersede(frame.outer) if entry.kind == "model" and frame.outer is not None else ()
         if self._is_writing:
             self._together.add(BegunStep(entry, supersedes, intent_only))
@@ -286,9 +290,17 @@ class StepWrites(EndOrder):
         if self._over:
             raise self.cancel_scope.stopping or Interrupted("the task is over")
 
-    def _refuse_if_asked(self, asked: InputRequired) -> None:
-        if self.ends_when_asked:
+    def _refuse_if_ended(self) -> None:
+        if self.failure is not None:
+            self.fail(self.failure)
+        if self.ends_when_asked and (asked := self.asked) is not None:
             raise InputRequired(asked.step, asked.question, asked.about)
+
+    def fail(self, error: Exception) -> NoReturn:
+        """Have the task fail of an error that is not its code's, and which that code must not handle as its own."""
+        if self.failure is None:
+            self.failure = error
+        raise StepFailed(str(error)) from error
 
     def record_value(self, name: str, frame: Frame, value: Any, result_type: Any, watch: StepObserver | None) -> str:
         """Record its value. Returns the record."""

@@ -10,7 +10,7 @@ import threading
 import uuid
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from typing import Any, NamedTuple
 
 from runner.core import encoding
@@ -19,6 +19,7 @@ from runner.core.errors import BadInput
 from runner.journal import context_state
 from runner.journal.context_state import Contents, Snapshot
 from runner.journal.give_ups import causes_of
+from runner.journal.hook_scope import HookScope, hook_scope
 from runner.journal.journal import Journal
 
 
@@ -60,10 +61,16 @@ class TaskContexts:
 
     def lend(self, objects: Sequence[Any]) -> "LentContext":
         """Begin a tool use that may change these objects."""
-        return LentContext(self, [self._begin(one) for one in objects])
+        if (hook := hook_scope.get()) is not None:
+            hook.stop()
+        return LentContext(self, [self._begin(one) for one in objects], hook)
 
     def restore(self, objects: Sequence[Any], records: Sequence[Any]) -> bool:
         """Apply the changes of a replayed tool use to the objects. Returns False if the changes are not known."""
+        with HookScope(lambda: self) as scope, scope.at_work():
+            return self._restored(objects, records)
+
+    def _restored(self, objects: Sequence[Any], records: Sequence[Any]) -> bool:
         if len(objects) != len(records):
             return False
         puts = []
@@ -105,28 +112,31 @@ class TaskContexts:
         for name in dict.fromkeys(name for raised, name in self._raised if id(raised) in chain):
             self._journal.set_marker(f"ended {name}", value=True)
 
-    @contextlib.contextmanager
-    def beside(self) -> Iterator[None]:
-        """While code of the author's is at work that runs again when the task restarts: the uses around it keep what it
-        changes, those beside it do not."""
+    def pause(self) -> "list[tuple[_Changing, _Lent]]":
+        """Note what the uses that are not around this have changed: until `go_on`, what changes is not their work.
+        Returns those."""
         with _lock:
             around = set(_uses_around(_within.get()))
             kept = {id(one.together) for one in self._lent if one.use in around and one.together is not None}
             open_ = [one for one in self._lent if one.use not in around and id(one.together) not in kept]
-            seen = {id(one.thing): _seen(one.thing, self._name_of, one.without) for one in open_}
+            seen = self._all_seen(open_)
             paused = dict[int, tuple[_Changing, _Lent]]()
             for one in open_:
                 for changing in (one, *([one.together] if one.together is not None else [])):
                     paused[id(changing)] = changing, one
             for changing, one in paused.values():
                 changing.pause(seen[id(one.thing)])
-        try:
-            yield
-        finally:
-            with _lock:
-                seen = {id(one.thing): _seen(one.thing, self._name_of, one.without) for one in open_}
-                for changing, one in paused.values():
-                    changing.go_on(seen[id(one.thing)])
+            return list(paused.values())
+
+    def go_on(self, paused: "Sequence[tuple[_Changing, _Lent]]") -> None:
+        """The uses that were paused change their objects again."""
+        with _lock:
+            seen = self._all_seen([one for _, one in paused])
+            for changing, one in paused:
+                changing.go_on(seen[id(one.thing)])
+
+    def _all_seen(self, lent: "Sequence[_Lent]") -> dict[int, Snapshot | None]:
+        return {id(one.thing): _seen(one.thing, self._name_of, one.without) for one in lent}
 
     def _begin(self, thing: Any) -> "_Lent":
         around = _within.get()
@@ -174,11 +184,12 @@ class TaskContexts:
 class LentContext:
     """The objects that one tool use may change, while it runs."""
 
-    def __init__(self, contexts: TaskContexts, lent: "Sequence[_Lent]") -> None:
+    def __init__(self, contexts: TaskContexts, lent: "Sequence[_Lent]", hook: HookScope | None) -> None:
+        self._hook = hook
         self._contexts, self._lent, self._is_over = contexts, list(lent), False
         for one in self._lent:
             one.use = self
-        self._token = _within.set(self)
+        self._tokens = _within.set(self), hook_scope.set(None)
         self.around = next((one.around for one in self._lent), None)
 
     def abandon(self) -> None:
@@ -198,9 +209,10 @@ class LentContext:
         Not ``is_kept``: it cannot be replayed, nor can what others changed beside it.
         """
         self._is_over = True
-        with contextlib.suppress(ValueError):  # a coroutine that is thrown away ends elsewhere
-            _within.reset(self._token)
+        _reset(*self._tokens)
         found = [self._contexts._end(one) for one in self._lent]
+        if self._hook is not None:
+            self._hook.go_on()
         failed = next((one for one in found if isinstance(one, NotSerializable)), None)
         if failed is not None or not is_kept:
             for one in self._lent:
@@ -209,6 +221,12 @@ class LentContext:
         if failed is not None:
             raise failed
         return found
+
+
+def _reset(*tokens: Token[Any]) -> None:
+    with contextlib.suppress(ValueError):  # a coroutine that is thrown away ends elsewhere
+        for one in tokens:
+            one.var.reset(one)
 
 
 class _Changing:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 from pydantic import BaseModel
 
 from runner.core import encoding
-from runner.core.errors import BadInput
+from runner.core.errors import BadInput, DiskTrouble, RelativePath
 from runner.core.idempotency import keyed, origin
 from runner.core.plain_text import of_class
 from runner.journal import context_state
@@ -326,6 +326,8 @@ class _Use:
     def raised(self, error: Exception) -> None:
         if isinstance(error, self._passing):
             raise error
+        if isinstance(error, (DiskTrouble, RelativePath)):
+            self._journal.fail(error)
         self._error = error
         self._contexts.raised(error, self._recorded_as)
         try:

@@ -8,6 +8,7 @@ from typing import Any
 from runner.adapters.frameworks.approvals import ask, ask_text, decide, elsewhere
 from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers
 from runner.core.errors import TaskError
+from runner.journal.code_beside import runs_again
 from runner.journal.tool_uses import Use, recorded
 
 _KINDS = {"agno.agent": "Agent", "agno.team": "Team", "agno.workflow": "Workflow"}
@@ -37,7 +38,7 @@ class Agno(AgentFramework):
         return as_output(answer.content)
 
     def record_uses(self) -> None:
-        """In the function that a tool calls, as it is about to be called."""
+        """In the function that a tool calls, as it is about to be called. Its hooks run again."""
         call = import_module("agno.tools.function").FunctionCall
         for method in ("execute", "aexecute"):
             setattr(call, method, _with_recorded(getattr(call, method)))
@@ -90,6 +91,11 @@ def _with_recorded(method: Any) -> Any:
         function = self.function
         if function.entrypoint is not None:
             function.entrypoint = recorded(function.entrypoint, functools.partial(_about, function))
+        for hook in ("pre_hook", "post_hook"):
+            if (found := getattr(function, hook)) is not None:
+                setattr(function, hook, runs_again(found))
+        if function.tool_hooks:
+            function.tool_hooks = [runs_again(one) for one in function.tool_hooks]
         return method(self)
 
     execute.records_uses = True  # type: ignore[attr-defined]  # a mark on a function

@@ -8,9 +8,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from runner.adapters.frameworks.approvals import ask_text
-from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, is_of, keepers
+from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, is_of, keepers, record_inside
 from runner.bundles import isolation
-from runner.core.errors import InputRequired
+from runner.core.errors import InputRequired, StepFailed
 from runner.journal.tool_uses import Use, record_uses
 
 _KINDS = {"autogen_agentchat.agents": "BaseChatAgent", "autogen_agentchat.teams": "BaseGroupChat"}
@@ -40,9 +40,9 @@ class AutoGen(AgentFramework):
         return as_output(last.content if isinstance(last.content, str | BaseModel) else last.to_text())
 
     def record_uses(self) -> None:
-        """Record tools where a model's arguments reach them, and code where an agent has it executed. A person is asked
+        """Record tools below what AutoGen logs of them, and code where an agent has it executed. A person is asked
         what a ``UserProxyAgent`` would read."""
-        record_uses(import_module("autogen_core.tools").BaseTool, "run_json", _about)
+        record_inside(import_module("autogen_core.tools").BaseTool, "run_json", "run", _about)
         executes = self.loaded("autogen_agentchat.agents", "CodeExecutorAgent")
         record_uses(executes, "execute_code_block", _about_code)
         if (people := sys.modules.get("autogen_agentchat.agents._user_proxy_agent")) is not None:
@@ -86,6 +86,8 @@ def _raising(stream: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncIt
                 yield one
         except InputRequired as asked:
             raise RuntimeError(f"a person is asked: {asked}") from asked
+        except StepFailed as failed:
+            raise RuntimeError(str(failed)) from failed
 
     on_messages_stream.ends_teams = True  # type: ignore[attr-defined]  # a mark on a function
     return on_messages_stream

@@ -4,6 +4,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from typing import Any, ClassVar, get_type_hints
 
 from pydantic_core import to_jsonable_python
@@ -13,6 +14,7 @@ from runner.bundles.reading import KickedOff, being_read
 from runner.core.inputs import kind_of
 from runner.journal import context_state
 from runner.journal.code_beside import runs_again
+from runner.journal.tool_uses import About, record_uses
 
 PROMPT = "prompt"  #: the input that an agent is asked
 
@@ -93,36 +95,97 @@ def record_own_uses(base: Any, method: str, record: Callable[[type], None], *, w
     has the ``method`` by which a tool is used: not if that of what it is derived from is recorded, as it is called by
     the author's, or if it is ``without``.
     """
-    own = vars(base).get("__init_subclass__")
-    if hasattr(own, "records_uses"):
-        return
 
-    def __init_subclass__(cls: type, /, **options: Any) -> None:
-        begin = own.__get__(None, cls) if own is not None else super(base, cls).__init_subclass__
-        begin(**options)
+    def found(cls: type) -> None:
         is_recorded = any(hasattr(vars(one).get(method), "records_uses") for one in cls.__mro__)
-        if method in vars(cls) and context_state.is_own_class(cls) and not (is_recorded or issubclass(cls, without)):
+        if method in vars(cls) and not (is_recorded or issubclass(cls, without)):
             record(cls)
 
-    made: Any = classmethod(__init_subclass__)
-    made.records_uses = True
-    base.__init_subclass__ = made
+    _with_own_classes(base, found)
 
 
 def run_again_beside(base: Any, *prefixes: str) -> None:
     """From here on, methods whose names begin so, of each class that an author derives from the framework's ``base``,
     are code that runs again when a task restarts: what they change is not recorded with the tool uses beside them."""
-    if hasattr(base, "runs_again"):
-        return
 
-    def __init_subclass__(cls: type, /, **options: Any) -> None:
-        super(base, cls).__init_subclass__(**options)
+    def found(cls: type) -> None:
         for name, method in vars(cls).copy().items():
             if name.startswith(prefixes) and inspect.isfunction(method):
                 setattr(cls, name, runs_again(method))
 
-    base.runs_again = True
-    base.__init_subclass__ = classmethod(__init_subclass__)
+    _with_own_classes(base, found)
+
+
+def _with_own_classes(base: Any, found: Callable[[type], None]) -> None:
+    """Call ``found`` with each class that an author derives from ``base``, those that there are already first."""
+    own = vars(base).get("__init_subclass__")
+    if hasattr(own, "finds_classes"):
+        return
+
+    def own_class(cls: type) -> None:
+        if context_state.is_own_class(cls):
+            found(cls)
+
+    def __init_subclass__(cls: type, /, **options: Any) -> None:
+        begin = own.__get__(None, cls) if own is not None else super(base, cls).__init_subclass__
+        begin(**options)
+        own_class(cls)
+
+    made: Any = classmethod(__init_subclass__)
+    made.finds_classes = True
+    base.__init_subclass__ = made
+    left = base.__subclasses__()
+    while left:
+        own_class(one := left.pop())
+        left += one.__subclasses__()
+
+
+def record_inside(
+    base: Any, entry: str, inner: str, about: About, *, passing: tuple[type[BaseException], ...] = ()
+) -> None:
+    """From here on each use of a tool by its method ``entry``, which is that of ``base``, is a step: its author's part
+    of it, the method ``inner`` of the tool's own class. What the framework does around that, such as calls of an
+    author's callbacks, it does on replay, too.
+
+    ``about`` is called with the arguments of ``entry``; see `record_uses` for the rest.
+    """
+    enter = runs_again(getattr(base, entry))
+    if hasattr(enter, "records_uses"):
+        return
+    entered: ContextVar[tuple[Any, ...] | None] = ContextVar(f"runner_{entry}", default=None)
+
+    def about_inner(tool: Any, *_: object, **__: object) -> Any:
+        found = entered.get()
+        if found is None or found[0] is not tool:  # called by the code of its author
+            return None
+        entered.set(None)
+        return about(*found[1], **found[2])
+
+    def begin(tool: Any, args: Any, kwargs: Any) -> Any:
+        owner = next((one for one in type(tool).__mro__ if inner in vars(one)), None)
+        if owner is not None:
+            record_uses(owner, inner, about_inner, passing=passing)
+        return entered.set((tool, (tool, *args), kwargs))
+
+    @functools.wraps(enter)
+    def call(tool: Any, *args: Any, **kwargs: Any) -> Any:
+        token = begin(tool, args, kwargs)
+        try:
+            return enter(tool, *args, **kwargs)
+        finally:
+            entered.reset(token)
+
+    @functools.wraps(enter)
+    async def acall(tool: Any, *args: Any, **kwargs: Any) -> Any:
+        token = begin(tool, args, kwargs)
+        try:
+            return await enter(tool, *args, **kwargs)
+        finally:
+            entered.reset(token)
+
+    made: Any = acall if inspect.iscoroutinefunction(enter) else call
+    made.records_uses = True
+    setattr(base, entry, made)
 
 
 def is_of(package: str, function: Any) -> bool:

@@ -20,7 +20,9 @@ from runner.adapters.frameworks.framework import (
     declared_kinds,
     is_of,
     keepers,
+    record_inside,
     required,
+    run_again_beside,
 )
 from runner.adapters.frameworks.langgraph_store import StoredItems, in_memory, store_of_graph
 from runner.adapters.frameworks.required_inputs import keys_read
@@ -29,7 +31,7 @@ from runner.core.annotations import signature_of
 from runner.core.errors import TaskError
 from runner.core.inputs import kind_of
 from runner.journal.tool_context import Without
-from runner.journal.tool_uses import Use, record_uses
+from runner.journal.tool_uses import Use
 
 _MESSAGES = "messages"
 _ITSELF = {str, int, float, bool, list, tuple, set, type(None)}
@@ -103,13 +105,16 @@ class LangGraph(AgentFramework):
         return as_output(state)
 
     def record_uses(self) -> None:
-        """At the methods by which LangChain's tools are used."""
+        """Below the callbacks of LangChain's tools. These and an agent's middleware run again."""
+        run_again_beside(import_module("langchain_core.callbacks").BaseCallbackHandler, "on_")
+        middleware: Any = self.loaded("langchain.agents.middleware.types", "AgentMiddleware")
+        run_again_beside(middleware, *(f"{a}{when}_" for when in ("before", "after", "wrap") for a in ("", "a")))
         tool = import_module("langchain_core.tools").BaseTool
         passing = (import_module("langgraph.errors").GraphBubbleUp,)
         if hasattr(tool.run, "records_uses"):
             return
         for method in ("run", "arun"):
-            record_uses(tool, method, functools.partial(_about, method), passing=passing)
+            record_inside(tool, method, f"_{method}", functools.partial(_about, method), passing=passing)
         tool.run, tool.arun = _linked(tool.run), _linked(tool.arun)
 
 

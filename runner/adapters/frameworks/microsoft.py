@@ -5,7 +5,8 @@ from importlib import import_module
 from typing import Any
 
 from runner.adapters.frameworks.approvals import decide
-from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers
+from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers, run_again_beside
+from runner.journal.code_beside import runs_again
 from runner.journal.tool_uses import Use, record_uses
 
 
@@ -32,8 +33,12 @@ class MicrosoftAgents(AgentFramework):
         return as_output(found if found is not None else answer.text)
 
     def record_uses(self) -> None:
-        """Record tools where they call their function."""
+        """Record tools where they call their function. Middleware runs again."""
         record_uses(import_module("agent_framework").FunctionTool, "_invoke_function", _about)
+        middleware = import_module("agent_framework._middleware")
+        middleware.MiddlewareWrapper.process = runs_again(middleware.MiddlewareWrapper.process)
+        for kind in (middleware.AgentMiddleware, middleware.FunctionMiddleware, middleware.ChatMiddleware):
+            run_again_beside(kind, "process")
 
 
 def _decided(call: Any) -> bool:

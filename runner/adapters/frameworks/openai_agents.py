@@ -9,6 +9,7 @@ from typing import Any
 
 from runner.adapters.frameworks.approvals import decide
 from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers, run_again_beside
+from runner.journal.code_beside import runs_again
 from runner.journal.tool_uses import About, Use, record_uses, recorded
 
 
@@ -47,6 +48,9 @@ class OpenAIAgents(AgentFramework):
         record_uses(actions.ComputerAction, "_execute_action_and_capture", _about_computer)
         for kind, record in _OWN_KINDS.items():
             _before(getattr(actions, kind), record)
+        guardrails, of_tools = import_module("agents.guardrail"), import_module("agents.tool_guardrails")
+        for kind in (guardrails.InputGuardrail, of_tools.ToolInputGuardrail, of_tools.ToolOutputGuardrail):
+            kind.run = runs_again(kind.run)
         lifecycle = import_module("agents.lifecycle")
         for hooks in (lifecycle.RunHooksBase, lifecycle.AgentHooksBase):
             run_again_beside(hooks, "on_")

@@ -12,7 +12,14 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
 from runner.adapters.frameworks.approvals import ask, decide, elsewhere
-from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers, record_own_uses
+from runner.adapters.frameworks.framework import (
+    PROMPT,
+    AgentFramework,
+    as_output,
+    keepers,
+    record_own_uses,
+    run_again_beside,
+)
 from runner.bundles.arguments import given, needed
 from runner.core.errors import BadCrew, BadInput
 from runner.core.field_errors import format_field_errors
@@ -88,6 +95,8 @@ class PydanticAI(AgentFramework):
         record = functools.partial(record_uses, name="call_tool", about=_about, passing=passing)
         made_of_others = (toolsets.WrapperToolset, toolsets.CombinedToolset)
         record_own_uses(toolsets.AbstractToolset, "call_tool", record, without=made_of_others)
+        for kind in made_of_others:
+            run_again_beside(kind, "call_tool")
         _record_outputs(import_module("pydantic_ai._output"))
         counts = sys.modules.get(_COUNTS)
         for name in ("record_request", "record_tool_call", "record_usage") if counts is not None else ():

@@ -1,7 +1,7 @@
 """Agents of Strands."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -9,6 +9,7 @@ from runner.adapters.frameworks.approvals import ask
 from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, is_of, keepers
 from runner.core.annotations import signature_of
 from runner.core.errors import TaskError
+from runner.journal.code_beside import runs_again
 from runner.journal.tool_context import Without
 from runner.journal.tool_uses import Use, recorded
 
@@ -43,10 +44,24 @@ class Strands(AgentFramework):
         return as_output(found if found is not None else str(answer).rstrip("\n"))
 
     def record_uses(self) -> None:
-        """In the functions that are decorated as tools from here on."""
+        """In the functions that are decorated as tools from here on. Hooks run again."""
+        hooks = import_module("strands.hooks").HookRegistry
+        hooks.get_callbacks_for = _running_again(hooks.get_callbacks_for)
         decorated = import_module("strands.tools.decorator").DecoratedFunctionTool
         if not hasattr(decorated.__init__, "records_uses"):
             decorated.__init__ = _with_recorded(decorated.__init__)
+
+
+def _running_again(found: Any) -> Any:
+    if hasattr(found, "runs_again"):
+        return found
+
+    @functools.wraps(found)
+    def get_callbacks_for(self: Any, event: Any) -> Iterator[Any]:
+        return map(runs_again, found(self, event))
+
+    get_callbacks_for.runs_again = True  # type: ignore[attr-defined]  # a mark on a function
+    return get_callbacks_for
 
 
 def _require_completed(answer: Any) -> None:
