@@ -28,8 +28,8 @@
         ├── GuardrailFailed   what a task gave did not pass its guardrails, however often it was asked again
         └── TaskTimeout       a task ran longer than its ``timeout``
 
-A `Stop` (``Interrupted``, ``TimedOut``, ``ClaimLost``, ``StepFailed``, ``InputRequired``) stops a task where it is. It is a
-BaseException, so that a crew's own ``except Exception`` cannot swallow it and pay again.
+A `Stop` (``Interrupted``, ``TimedOut``, ``ClaimLost``, ``StepFailed``, ``InputRequired``) stops a task where it is. It
+is a BaseException, so that a crew's own ``except Exception`` cannot swallow it and pay again.
 """
 
 import json
