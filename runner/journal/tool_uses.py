@@ -9,8 +9,6 @@ import functools
 import hashlib
 import inspect
 import json
-import re
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from importlib.metadata import entry_points
@@ -22,7 +20,8 @@ from runner.core import encoding
 from runner.core.errors import BadInput, DiskTrouble, RelativePath
 from runner.core.idempotency import keyed, origin
 from runner.core.plain_text import of_class
-from runner.journal import context_state
+from runner.journal import context_state, tool_errors
+from runner.journal.class_names import find_class, name_of
 from runner.journal.current_journal import current_journal
 from runner.journal.journal import Journal
 from runner.journal.recorder import StepObserver
@@ -55,13 +54,7 @@ About = Callable[..., Use | tuple[str, Any] | None]
 FUNCTION = "function"
 """What ``records_uses`` says of a function that its author decorated."""
 
-_OF_BUNDLE = re.compile(r"_crew_[0-9a-f]{16}\.")  #: how modules of a bundle are named
-
 _PLAIN = (str, int, float, bool, type(None), bytes, list, tuple, dict, set, frozenset, BaseModel)
-
-
-class ToolRaised(Exception):
-    """Stands for an error of a replayed tool use whose own class is no longer found; it has the same text."""
 
 
 def durable(fn: Callable[P, T]) -> Callable[P, T]:
@@ -248,7 +241,7 @@ class _Use:
         self.journal = self._journal = journal
         self._use, self._passing, self._counted = use, passing, counted
         self._has_function = is_function
-        self._contexts = TaskContexts.of(journal, _name_of, _find)
+        self._contexts = TaskContexts.of(journal, name_of, find_class)
         self._lent: LentContext | None = None
         self._given: list[Any] = []
         self._error: Exception | None = None
@@ -317,7 +310,7 @@ class _Use:
     def gave(self, value: Any) -> None:
         self._given = [value]
         try:
-            data, types = encoding.encode(value, _name_of)
+            data, types = encoding.encode(value, name_of)
         except encoding.NotSerializable:
             self.record = {"again": True}
         else:
@@ -330,11 +323,7 @@ class _Use:
             self._journal.fail(error)
         self._error = error
         self._contexts.raised(error, self._recorded_as)
-        try:
-            about = encoding.encode(list(error.args), _name_of)
-        except encoding.NotSerializable:
-            about = [], []
-        self.record = {"raised": [_name_of(type(error)), str(error), *about]}
+        self.record = tool_errors.record_of(error)
 
     def result(self, recorded: Mapping[str, Any]) -> Any:
         """Return the recorded result of the tool, or raise its recorded error."""
@@ -346,7 +335,7 @@ class _Use:
         if self._given:
             return self._given[0]
         if "raised" in recorded:
-            error = _remade(*recorded["raised"])
+            error = tool_errors.from_record(recorded)
             self._contexts.raised(error, self._recorded_as)
             raise error
         return self._given[0]
@@ -359,7 +348,7 @@ class _Use:
             return False
         if "value" in record:
             try:
-                given = [encoding.decode(record["value"], record.get("types", ()), _find)]
+                given = [encoding.decode(record["value"], record.get("types", ()), find_class)]
             except BadInput:  # a class that the code of now does not have
                 return False
         else:
@@ -367,44 +356,3 @@ class _Use:
         is_known = self._contexts.restore(self._use.lent, record.get("lent", [None] * len(self._use.lent)))
         self._given = given if is_known else []
         return is_known
-
-
-def _remade(name: str, text: str, args: list[Any], types: list[Any]) -> Exception:
-    """Return the error as it was raised, if its class is known and accepts its arguments."""
-    of = _loaded(name)
-    if isinstance(of, type) and issubclass(of, Exception):
-        try:
-            error = of(*encoding.decode(args, types, _find))
-        except Exception:  # a class that is made of other things than it keeps
-            error = None
-        if isinstance(error, Exception) and str(error) == text:
-            return error
-    return ToolRaised(text)
-
-
-def _name_of(of: type) -> str:
-    """Return the module and name of a type."""
-    return f"{of.__module__}:{of.__qualname__}"
-
-
-def _find(name: str) -> type | None:
-    found = _loaded(name)
-    return found if encoding.is_class_of_values(found) else None
-
-
-def _loaded(name: str) -> Any:
-    """What stands under a name of `_name_of` in a module that is imported already: nothing is imported for a record."""
-    module, _, path = name.partition(":")
-    found: Any = sys.modules.get(module) or _same_module(module)
-    for part in path.split("."):
-        found = getattr(found, part, None)
-    return found
-
-
-def _same_module(name: str) -> Any:
-    """The module of the code of now, where a record names the one of other code of the same run."""
-    _, dot, inside = name.partition(".")
-    if not dot or not _OF_BUNDLE.match(name):
-        return None
-    found = [one for known, one in list(sys.modules.items()) if _OF_BUNDLE.sub("", known) == inside != known]
-    return found[0] if len(found) == 1 else None

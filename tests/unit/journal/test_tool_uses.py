@@ -12,11 +12,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, validate_call
+from pydantic import BaseModel, Field, ValidationError, create_model, validate_call
 
 from runner import Crew, Task, durable, idempotency_key, tool
 from runner.journal.journal import Journal
-from runner.journal.tool_uses import ToolRaised, Use, record_uses, recorded
+from runner.journal.tool_errors import ToolRaised
+from runner.journal.tool_uses import Use, record_uses, recorded
 
 
 class Part(BaseModel):
@@ -37,6 +38,7 @@ class Refused(Exception):
 class Odd(Exception):
     def __init__(self, *, why: str) -> None:
         super().__init__(f"odd: {why}")
+        self.why = why
 
 
 def twice(work: Callable[[], Any]) -> list[Any]:
@@ -93,8 +95,30 @@ def test_what_no_record_makes_again_is_made_by_the_tool_again_with_the_same_key(
     assert keys[0] == keys[1]
 
 
+def invalid() -> ValidationError:
+    try:
+        create_model("Asked", i=(int, ...), name=(str, Field(max_length=2)))(i="x", name="long")
+    except ValidationError as error:
+        return error
+    raise AssertionError
+
+
+class Gone(Exception):
+    """Of a class that is found no more where it was."""
+
+
+Gone.__qualname__ = "Elsewhere"
+
+
 @pytest.mark.parametrize(
-    ("error", "kind"), [(Refused("no", 403), Refused), (ValueError("bad"), ValueError), (Odd(why="so"), ToolRaised)]
+    ("error", "kind"),
+    [
+        (Refused("no", 403), Refused),
+        (ValueError("bad"), ValueError),
+        (Odd(why="so"), Odd),
+        (invalid(), ValidationError),
+        (Gone("away"), ToolRaised),
+    ],
 )
 def test_what_a_tool_raises_is_raised_again(error: Exception, kind: type[Exception]) -> None:
     uses = []
@@ -107,6 +131,7 @@ def test_what_a_tool_raises_is_raised_again(error: Exception, kind: type[Excepti
     first, again = twice(look)
     assert first is error
     assert (type(again), str(again), len(uses)) == (kind, str(error), 1)
+    assert vars(again) == vars(error)
 
 
 def test_an_error_that_ended_the_attempt_is_not_replayed_in_the_next() -> None:
