@@ -42,6 +42,13 @@ def calls(made: int, kept: int, name: str) -> str | None:
     return f"{line}, except the last {made - kept:,}, which are made again: --bundle-limit leaves no room for them"
 
 
+def calls_unrecorded(made: int, name: str) -> str | None:
+    """One line on those that it made past the journal; None where it made none."""
+    if not made:
+        return None
+    return f"{name} made {counted(made, 'call')} past the journal while it was imported here: made again wherever it is"
+
+
 def show(bundle: Bundle, crew: str, as_json: bool, write: Callable[[str], None]) -> None:
     """What would be packed, file by file, and what not."""
     files = contents(bundle)

@@ -136,6 +136,8 @@ def submit(
             return 0
         if line := packing.calls(prepared.calls, prepared.calls_kept, file.name):
             say(line)
+        if line := packing.calls_unrecorded(prepared.calls_unrecorded, file.name):
+            say(line)
         if line := untested(prepared.adapter):
             say(line)
         if prepared.is_script:

@@ -77,6 +77,8 @@ class Prepared:
     """The process that read it; gone unless its plan grows."""
     calls: int = 0
     """How many calls its file made while it was read, beside those that were known. The answers go with its code."""
+    calls_unrecorded: int = 0
+    """How many it made past the journal."""
     calls_kept: int = 0
     """How many of these answers do: as many as its bundle has room for."""
 
@@ -212,6 +214,7 @@ def prepare(
         environment=f"{wanted.digest} {target.file.relative_to(target.root).as_posix()}" if wanted is not None else "",
         reader=reader,
         calls=reader.paid,
+        calls_unrecorded=reader.unrecorded,
         calls_kept=max(0, calls_kept - (len(reader.calls) - reader.paid)),
     )
 

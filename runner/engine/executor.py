@@ -73,6 +73,7 @@ class Executor:
         journal = Journal(
             claim.recorded, steps, attempt.cancel_scope, code=claim.bundle or code_here(), clock=self._clock
         )
+        journal.on_unrecorded = attempt.unrecorded
         try:
             try:
                 decision = attempt.run(self._attempt, attempt, journal)
@@ -119,7 +120,7 @@ class Executor:
                 inside_of(journal, unattributed=attempt.unattributed),
                 attempt.at_work(loaded, journal),
             ):
-                journal.pacing, journal.on_unrecorded = attempt.pacer, attempt.unrecorded
+                journal.pacing = attempt.pacer
                 work = _work(attempt, plan, own, journal)
                 for name in loaded.made_with:
                     work.uses.input(name)

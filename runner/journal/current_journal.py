@@ -76,12 +76,12 @@ class importing:
 
 
 def _in_child() -> None:
-    """A process that was forked in a task, as by `multiprocessing`, belongs to no task, because the journal's
-    connection and locks are the parent's. Its contexts are reset. Nor is it a worker, which hands tasks back when it is
-    asked to end: the process that forked it waits for its end.
+    """A process that was forked in a task, or where its code is imported, as by `multiprocessing`, belongs to no task,
+    because the journal's connection and locks are the parent's. Its contexts are reset. Nor is it a worker, which hands
+    tasks back when it is asked to end: the process that forked it waits for its end.
     """
     global _enclosing, _inherited, _importing
-    if journal_here() is not None:
+    if journal_here() is not None or _importing.get() is not None:
         for number, theirs in ((signal.SIGTERM, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
             if callable(signal.getsignal(number)):
                 signal.signal(number, theirs)
@@ -107,8 +107,14 @@ def current_journal(*, imports: bool = False) -> tuple[Journal, bool] | None:
     journal = _inherited.get()
     if journal is not None:
         return journal, True
+    journal = sole_journal()
+    return (journal, True) if journal is not None else None
+
+
+def sole_journal() -> Journal | None:
+    """Return the journal of the only task that runs in this process; None if there are several, or none."""
     default_journals = list(_default_journals)
-    return (default_journals[0], True) if len(default_journals) == 1 else None
+    return default_journals[0] if len(default_journals) == 1 else None
 
 
 def code_here() -> str:

@@ -48,8 +48,10 @@ class ReadCalls(OneByOne):
     ) -> None:
         self.records = dict(records or {})
         self.refused = False  #: it came to a new call, and was not paying
+        self.unrecorded = 0  #: how many went past the journal
         self._journal = Journal(dict(self.records), self, CancelScope())
-        self._journal.root = root
+        self._journal.root, self._journal.on_unrecorded = root, self._past
+        self._paying = paying
         if not paying:
             self._place = self._journal.place_call
             self._journal.place_call = self._recorded_only  # type: ignore[method-assign]  # this one's
@@ -96,6 +98,12 @@ class ReadCalls(OneByOne):
                     delattr(self._journal, one)
         return getattr(self._journal, name)(*about, **how)
 
+    def _past(self, _: str) -> None:
+        if not self._paying:
+            self.refused = True
+            raise UnpaidCall
+        self.unrecorded += 1
+
     def _recorded_only(self, *about: Any, **how: Any) -> Any:
         frame, place, recorded = self._place(*about, **how)
         if recorded is None and frame.gave_up is None:
@@ -110,7 +118,7 @@ def answered(journal: Journal, root: Path, read: Mapping[str, str]) -> Iterator[
     ``read``, then from what the task has recorded; others are made and recorded there."""
     child = ChildJournal(journal, _STEP)
     imports = Journal({**read, **child.recorded()}, _OfTask(child), journal.cancel_scope, clock=journal.clock)
-    imports.root = root
+    imports.root, imports.on_unrecorded = root, child.note_unrecorded
     try:
         with importing(imports):
             yield

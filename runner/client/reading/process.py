@@ -154,6 +154,7 @@ class Reader:
         self._request = request
         self._alone = alone and threading.active_count() == 1 and python is None and hash_seed.is_fixed()
         self._python, self._known, self._answered = python, known, 0
+        self.unrecorded = 0  #: how many calls the file made past the journal
         self._lock = threading.Lock()
         self._pid = 0
         self._start()
@@ -226,6 +227,7 @@ class Reader:
             self._send(records)
             answer = self._line()
         self._request = replace(self._request, calls=answer.get("calls", self.calls))
+        self.unrecorded = answer.get("unrecorded", self.unrecorded)
         if "ended" in answer:
             raise _Ended(f"{Path(self._request.file).name}: {_how_it_ended(answer['ended'])}")
         if "refused" in answer:

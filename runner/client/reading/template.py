@@ -145,6 +145,7 @@ def _answer_all(connection: socket.socket) -> None:
             message = {"refused": refusal(error, request, calls)}
         if calls.records:
             message["calls"] = calls.records
+        message["unrecorded"] = calls.unrecorded
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()

@@ -1,4 +1,4 @@
-"""Processes that are forked in a task, as by `multiprocessing`, are in no task: each tells the task's of its calls.
+"""Processes that are forked in a task, or where its code is imported, are in no task: each tells the task's of calls.
 
 It waits until the task has noted a call before that leaves, so that a kill of both hides none.
 """
@@ -10,7 +10,7 @@ import socket
 import threading
 from weakref import WeakValueDictionary
 
-from runner.journal.current_journal import current_journal
+from runner.journal.current_journal import current_journal, sole_journal
 from runner.journal.journal import Journal
 
 _PATIENCE = 30.0  #: seconds that a call waits to be noted: for so long its task may hold the lock of its process
@@ -32,7 +32,7 @@ class Forks:
 
     def before(self) -> None:
         """One is about to be forked."""
-        found = current_journal()
+        found = current_journal(imports=True)
         if found is None:
             self._forking, self._standin = self.task, self.standin
             return
@@ -78,6 +78,8 @@ class Forks:
             try:
                 number, _, where = line.decode("utf-8", "replace").partition(" ")
                 journal = self._journals.get(int(number))
+                if journal is None or journal.is_over:  # as of a pool that is used by a later task of its process
+                    journal = sole_journal()
                 if journal is not None:
                     with contextlib.suppress(BaseException):  # where the task is to stop, it notices by itself
                         journal.note_unrecorded(where)

@@ -18,7 +18,7 @@ from runner.modelserver.stubs import chosen
 
 def may_be(method: str, url: str) -> bool:
     """Whether a request that is about to be made may be such a call."""
-    is_here = forks.task or current_journal() is not None
+    is_here = forks.task or current_journal(imports=True) is not None
     return bool(is_here) and wire.may_be(method, urlsplit(url).path, lambda: url)
 
 
@@ -48,7 +48,7 @@ def count(url: str) -> None:
     refuse_beside_standin(where)
     if forks.task:
         forks.report(where)
-    elif (found := current_journal()) is not None:
+    elif (found := current_journal(imports=True)) is not None:
         found[0].note_unrecorded(where)
 
 
@@ -60,5 +60,5 @@ def refuse_beside_standin(where: str) -> None:
 
 def standin() -> str | None:
     """Return the stand-in for this run's models, if any. No model call may leave then."""
-    found = current_journal()
+    found = current_journal(imports=True)
     return chosen() or (found[0].standin if found is not None else forks.standin)

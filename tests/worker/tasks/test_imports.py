@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runner.client import Client
+from runner.client import Client, prepare
 from runner.testing import Answer, ModelServer
 
 CREW = """
@@ -120,3 +120,73 @@ def test_who_submits_with_an_id_again_pays_for_no_call_at_import(
         # But another submission pays for its own
         assert submit("y") != runs
         assert models.requests == 4
+
+
+PAST = """
+    import json, multiprocessing, threading, urllib.request
+    from concurrent.futures import ProcessPoolExecutor
+    import httpx
+    from runner import Crew, Task
+
+    FORK = multiprocessing.get_context("fork")
+
+    def ask(text):
+        body = {{"model": "m", "messages": [{{"role": "user", "content": text}}]}}
+        return httpx.post("{url}/chat/completions", json=body, timeout=60).json()["choices"][0]["message"]["content"]
+
+    def past(text):
+        body = json.dumps({{"model": "m", "messages": [{{"role": "user", "content": text}}]}}).encode()
+        headers = {{"Content-Type": "application/json"}}
+        urllib.request.urlopen(urllib.request.Request("{url}/chat/completions", body, headers)).read()
+
+    def alone(kind, ask, text):
+        started = kind(target=ask, args=(text,))
+        started.start()
+        started.join()
+
+    alone(threading.Thread, ask, "thread")
+    past("urllib")
+    alone(threading.Thread, past, "urllib in a thread")
+    alone(FORK.Process, ask, "fork")
+    pool = FORK.Pool(1)
+
+    def use(ctx):
+        pool.map(ask, ["pool"])
+        with ProcessPoolExecutor(1, mp_context=FORK) as own:
+            list(own.map(ask, ["own pool"]))
+        return "used"
+
+    crew = Crew(tasks=[Task(name="one", run=use), Task(name="two", run=use)])
+"""
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_calls_past_the_journal_at_import_and_of_forks_are_counted(
+    pool: str, write_crew: Any, fleet: Any, client: Client
+) -> None:
+    # Given a file that asks past the journal while it is imported, and forks processes then that its tasks use
+    fleet.start("--concurrency", "1", "--pool", pool)
+    with ModelServer(lambda request: Answer(request.text)) as models:
+        file = write_crew(PAST.format(url=models.url))
+        prepared = prepare(str(file))
+        submitted = Counter(request.text for request in models.log)
+        # When a run of it is done
+        handle = client.submit(prepared)
+        result = handle.wait(60)
+        asked = Counter(request.text for request in models.log) - submitted
+    # Then who submits is told how many there were, and the run of each that it made: a thread's call is recorded
+    assert (result.status, result.error) == ("completed", None)
+    assert submitted == Counter(["thread", "urllib", "urllib in a thread", "fork"])
+    assert (prepared.calls, prepared.calls_unrecorded) == (1, 3)
+    assert asked == Counter(["urllib", "urllib in a thread", "fork", *["pool", "own pool"] * 2])
+    assert handle.calls_unrecorded() == {f"{models.url.removeprefix('http://')}/chat/completions": 7}
+
+
+def test_a_dry_run_asks_nothing_past_the_journal_either(write_crew: Any, fleet: Any) -> None:
+    with ModelServer() as models:
+        file = write_crew(PAST.format(url=models.url).replace('alone(threading.Thread, ask, "thread")', ""))
+        told = fleet.runner("submit", str(file), "--dry-run")
+        assert (told.returncode, models.requests) == (0, 0), told.stderr
+        # And who submits it is told
+        told = fleet.runner("submit", str(file), "--detach")
+    assert "crew.py made 3 calls past the journal while it was imported here" in told.stderr, told.stderr
