@@ -55,8 +55,9 @@ class EndOrder(RecordedSteps):
 
         A step that was cancelled is cancelled in here, or this returns when the code does something else this time.
         """
-        if frame.key in self._pending:
+        if frame.gave_up is not None and frame.gave_up.error is None:
             await self._until_cancelled(frame)
+        if frame.key not in self._held:
             return
         try:
             loop = asyncio.get_running_loop()
@@ -72,6 +73,8 @@ class EndOrder(RecordedSteps):
         It has twice the time that it had from the beginning of its attempt, and `PATIENCE` after the last new step.
         """
         seen, end, gave_up = (-1, -1, -1), 0.0, frame.gave_up
+        with self._lock:
+            self._pending.add(frame.key)
         try:
             while True:
                 self.cancel_scope.check()

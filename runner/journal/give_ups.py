@@ -12,7 +12,7 @@ replayed if an attempt at the task ended because of it, so that another attempt 
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 _SAID = " gave up"
 _NAME = re.compile(rf"((?:.*/)?[^=/].*#[\d:]+(?:~\d+)?){_SAID}\d*", re.DOTALL)
@@ -28,12 +28,14 @@ class GiveUp(NamedTuple):
         at: how many seconds after its attempt began.
         error: the name of the class and the text of its client's timeout error; none if the code cancelled it.
         in_body: whether a part of the answer had come.
+        answer: that part, as an answer is recorded, if it was streamed.
     """
 
     name: str
     at: float
     error: tuple[str, str] | None = None
     in_body: bool = False
+    answer: Mapping[str, Any] | None = None
 
     def text(self) -> str:
         """Return its record."""
@@ -47,11 +49,7 @@ def given_up(recorded: Mapping[str, str]) -> dict[str, GiveUp]:
     found = dict[str, GiveUp]()
     for name in sorted(set(names) - ended, key=len):
         if (parts := _NAME.fullmatch(name)) is not None:
-            about = json.loads(recorded[name])
-            error = about["error"]
-            found[parts[1]] = GiveUp(
-                name, about["at"], None if error is None else (error[0], error[1]), about["in_body"]
-            )
+            found[parts[1]] = GiveUp(**json.loads(recorded[name]))._replace(name=name)
     return found
 
 

@@ -120,6 +120,8 @@ class RecordedSteps(Turns):
         """The step has no result, as it was given up: it is to be so again."""
         frame.gave_up = found = self._gave_up[frame.recorded_as]
         self._progress.mark_passed(found.name)
+        if found.answer is not None:  # that comes first, and its reader may leave it before its end
+            return
         if found.error is None:
             self._pending.add(frame.key)
         elif frame.recorded_as in self._overtaken and len(self._held) < HELD_AT_MOST:

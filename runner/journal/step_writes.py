@@ -1,7 +1,7 @@
 """The writes of a task in flight: one at a time, grouped with others that arrive meanwhile."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
@@ -143,10 +143,19 @@ class StepWrites(EndOrder):
             if frame.entry is not None and not self._over:
                 self._recorder.drop_step(frame.entry, intent_only=intent_only)
 
-    def give_up(self, frame: Frame, error: BaseException, mark: int | None = None, *, in_body: bool = False) -> None:
+    def give_up(
+        self,
+        frame: Frame,
+        error: BaseException,
+        mark: int | None = None,
+        *,
+        in_body: bool = False,
+        answer: Mapping[str, Any] | None = None,
+    ) -> None:
         """Record that the code gave it up with this error, for a replay. Not if the task is being stopped.
 
-        ``mark`` is when it began to write files, ``in_body`` whether a part of an answer had come.
+        ``mark`` is when it began to write files, ``in_body`` whether a part of an answer had come,
+        ``answer`` the part that its reader has of it.
         """
         scope = self.cancel_scope
         is_ours = self._over or scope.stopping is not None or self.asked is not None
@@ -162,7 +171,7 @@ class StepWrites(EndOrder):
         name = name_for(frame.recorded_as, self._recorded)
         if mark is not None and not self.files.idle:
             self.files.keep(name, mark)
-        gave_up = GiveUp(name, self.clock.monotonic() - self._began, reason, in_body)
+        gave_up = GiveUp(name, self.clock.monotonic() - self._began, reason, in_body, answer)
         with scope.write:
             self.keep_result(Frame(self, name, None, None), frame.end(gave_up.text()))
         self.note_give_up(name, error)

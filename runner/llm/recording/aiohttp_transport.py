@@ -9,7 +9,7 @@ import importlib
 import inspect
 import io
 import warnings
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from http import HTTPStatus
 from types import SimpleNamespace
@@ -67,7 +67,9 @@ def install(module: Any) -> None:
         if call.is_held:
             await call.hold_async()
         if (answer := call.recorded()) is not None:
-            return await _response(library, self, method, url, answer)
+            return await _response(
+                library, self, method, url, answer, call.break_off_async if call.breaks_off else None
+            )
         await call.wait_async()
         with call:
             with ContextValue(_making, call):
@@ -174,18 +176,32 @@ def _decodes(session: Any, kw: dict[str, Any], response: Any) -> bool:
     return wanted and response.headers.get("Content-Encoding", "").lower() in _DECODED
 
 
-def _reader(library: Any, body: bytes) -> Any:
-    """A stream of the library's with this body, which is complete."""
+def _reader(library: Any, body: bytes, ends: Callable[[], Awaitable[None]] | None = None) -> Any:
+    """A stream of the library's with this body, which is complete, unless it ``ends`` otherwise."""
+
+    class Part(library.streams.StreamReader):  # type: ignore[misc]  # of the library
+        async def _wait(self, _: str) -> None:
+            if ends is not None:
+                await ends()
+
     loop = asyncio.get_running_loop()
     protocol = library.base_protocol.BaseProtocol(loop=loop)
-    reader = library.streams.StreamReader(protocol, len(body) + 1, loop=loop)
+    reader = (library.streams.StreamReader if ends is None else Part)(protocol, len(body) + 1, loop=loop)
     if body:
         reader.feed_data(body)
-    reader.feed_eof()
+    if ends is None:
+        reader.feed_eof()
     return reader
 
 
-async def _response(library: Any, session: Any, method: str, url: Any, answer: wire.Answer) -> Any:
+async def _response(
+    library: Any,
+    session: Any,
+    method: str,
+    url: Any,
+    answer: wire.Answer,
+    ends: Callable[[], Awaitable[None]] | None = None,
+) -> Any:
     """The response of the library's that a recorded answer is."""
     multidict = library.multidict
     headers = multidict.CIMultiDict(answer.headers)
@@ -205,7 +221,7 @@ async def _response(library: Any, session: Any, method: str, url: Any, answer: w
         headers=multidict.CIMultiDictProxy(headers),
         raw_headers=tuple((name.encode(), value.encode()) for name, value in answer.headers),
     )
-    return await response.start(_Recorded(message, _reader(library, answer.body)))
+    return await response.start(_Recorded(message, _reader(library, answer.body, ends)))
 
 
 class _Recorded:

@@ -61,9 +61,11 @@ class Call:
         """Its client raises this error, as before."""
         self._journal.is_given_up_again(self.frame, gave_up, error)
 
-    def give_up(self, error: BaseException, *, in_body: bool) -> None:
-        """Record that the code gave it up with this error; ``in_body``: a part of the answer had come."""
-        self._journal.give_up(self.frame, error, in_body=in_body)
+    def give_up(self, error: BaseException, *, in_body: bool = False, answer: Mapping[str, Any] | None = None) -> None:
+        """Record that the code gave it up with this error; ``in_body``: a part of the answer had come, ``answer``: its
+        reader has this part of it.
+        """
+        self._journal.give_up(self.frame, error, in_body=in_body, answer=answer)
 
     def streams(self) -> None:
         """Its answer begins to come, piece by piece."""

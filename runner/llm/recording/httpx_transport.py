@@ -5,7 +5,7 @@ recorded when its answer is whole. Anything else passes, and so does everything 
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from typing import Any
 
 from runner.core import waiting
@@ -166,6 +166,9 @@ class _Exchange:
         answer = self.call.recorded(self._library.TimeoutException)
         if answer is None:
             return None
+        if self.call.breaks_off:
+            stream = _part_class(self._library)(answer.body, self.call)
+            return self._library.Response(answer.status, headers=answer.headers, request=self._request, stream=stream)
         return self._library.Response(
             answer.status,
             headers=[*answer.headers, ("Content-Length", str(len(answer.body)))],
@@ -389,6 +392,25 @@ def _streams(library: Any) -> tuple[Any, Any]:
                 self.tee.left()
 
     return Stream, AsyncStream
+
+
+@cache
+def _part_class(library: Any) -> Any:
+    """The part of a streamed answer that is recorded, of a library's own class."""
+
+    class Part(library.SyncByteStream, library.AsyncByteStream):  # type: ignore[misc]  # of whichever library
+        def __init__(self, body: bytes, call: RecordedCall) -> None:
+            self.body, self.call = body, call
+
+        def __iter__(self) -> Iterator[bytes]:
+            yield self.body
+            self.call.break_off()
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            yield self.body
+            await self.call.break_off_async()
+
+    return Part
 
 
 class _Stream:

@@ -1,5 +1,6 @@
 """One call of a model on its way through a transport, whichever library's that is."""
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -36,19 +37,24 @@ class RecordedCall:
     `body_has_left`, `answered`, then `whole` or, for a stream, what `tee` gives.
     """
 
+    can_break_off = True  #: whether its transport gives a part of a streamed answer again, and what came then
+
     def __init__(self, asked: wire.Request, journal: Journal, unattributed: bool) -> None:
         self._asked, self._journal, self.clock = asked, journal, journal.clock
         self._call = Call(journal, *journal.place_call(asked.digest, asked.model, unattributed=unattributed))
         self.instead: Standin | None = chosen() or (named(journal.standin) if journal.standin else None)
         self._unattributed = unattributed
-        is_known = self._call.recorded is not None or self._call.frame.gave_up is not None
-        self.is_held = is_known and self._call.is_held  #: it is replayed later: `hold_async`
+        #: it is replayed later: `hold_async`
+        self.is_held = self._call.frame.gave_up is not None or (self._call.recorded is not None and self._call.is_held)
         self._link = Link()
         self._caller = caller.get()
         self._has_left_whole = self._is_streamed = self._has_ended = self._is_kept_encoded = False
         self._status = 0
         self.streams = False  #: whether the answer comes piece by piece
         self.had_begun = False  #: whether a part of the answer had come when its client timed out
+        self.breaks_off = False  #: what is recorded of the answer is a part, after which it is given up: `break_off`
+        self._is_awaited = False
+        self._timeout: tuple[type[Exception], Sequence[object]] = TimeoutError, ()
         self._headers: list[tuple[str, str]] = []
         self._by_name: dict[str, str] = {}
 
@@ -59,9 +65,16 @@ class RecordedCall:
         ``leading`` arguments.
         """
         if self._call.recorded is None:
-            if self._call.frame.gave_up is not None:
-                self._give_up_again(timeout, leading)
-            return None
+            gave_up = self._call.frame.gave_up
+            if gave_up is None:
+                return None
+            self._timeout = timeout, leading
+            if gave_up.answer is None or not (self._is_awaited or gave_up.error):
+                self._give_up_again()
+                return None
+            self._call.check()
+            self.breaks_off = True
+            return wire.answer_of(gave_up.answer)
         if self.is_held:
             self._call.hold()
         self._call.check()
@@ -70,17 +83,31 @@ class RecordedCall:
             self._caller.on_result(CallResult(self._call.entry.model, answer.usage, replayed=True))
         return answer
 
-    def _give_up_again(self, timeout: type[Exception], leading: Sequence[object]) -> None:
+    def break_off(self) -> None:
+        """The part of an answer that is recorded has been read: raise what its client did then."""
+        self._give_up_again()
+        base, leading = self._timeout
+        raise timeout_error(base, "", "the stream was cancelled here before", *leading)
+
+    async def break_off_async(self) -> None:
+        """The same in a coroutine. If it was cancelled, it is so in here."""
+        await self._call.hold_async()
+        self.break_off()
+
+    def _give_up_again(self) -> None:
         gave_up = self._call.gives_up()
         if gave_up is not None and gave_up.error is not None:
             self.had_begun = gave_up.in_body
-            error = timeout_error(timeout, *gave_up.error, *leading)
+            base, leading = self._timeout
+            error = timeout_error(base, *gave_up.error, *leading)
             self._call.gives_up_by(gave_up, error)
             raise error
 
     async def hold_async(self) -> None:
         """In a coroutine, before `recorded`: return when that may be served. One that was cancelled is so in here."""
-        await self._call.hold_async()
+        gave_up, self._is_awaited = self._call.frame.gave_up, True
+        if gave_up is None or gave_up.answer is None:
+            await self._call.hold_async()
         self.is_held = False
 
     def wait(self) -> None:
@@ -93,7 +120,7 @@ class RecordedCall:
             for seconds in self._journal.delays():
                 await self.clock.sleep_async(seconds)
         except BaseException as error:
-            self._call.give_up(error, in_body=False)
+            self._call.give_up(error)
             raise
 
     def __enter__(self) -> None:
@@ -224,8 +251,11 @@ class RecordedCall:
         ends, all_said = (None, None) if self._is_kept_encoded else (asked.ends, asked.all_said)
         return Tee(wire.Tape(ends, framed=wire.is_framed(self._by_name, version), all_said=all_said), self, decode)
 
-    def broke(self, error: BaseException, why: str = "") -> None:
-        """End a call that raised. It is in doubt if the service has all of it, or after a stop if it has any of it."""
+    def broke(self, error: BaseException, why: str = "", *, came: bytes | None = None) -> None:
+        """End a call that raised. It is in doubt if the service has all of it, or after a stop if it has any of it.
+
+        ``came`` is the part of a streamed answer that its reader has.
+        """
         if self._has_ended:
             return
         self._has_ended = True
@@ -234,6 +264,9 @@ class RecordedCall:
             self._call.drop()
         if not self._is_streamed and (has_left or not isinstance(error, Exception)):
             self._call.give_up(error, in_body=self._status > 0)
+        elif self.can_break_off and came is not None and not self._is_kept_encoded:
+            answer = wire.Answer(self._status, wire.kept(self._headers), came, NO_TOKENS)
+            self._call.give_up(error, answer=json.loads(answer.text(model="", agent="")))
         self._link.break_off()
         self._observer.failed(why or type(error).__name__)
 
@@ -314,7 +347,7 @@ class Tee:
         """Reading it raised."""
         if not self.is_over:
             self.is_over = True
-            self._call.broke(error)
+            self._call.broke(error, came=self._tape.came)
             self._call.close()
 
     def left(self) -> None:

@@ -55,6 +55,8 @@ def call_here(address: str, serialized: Callable[[], bytes | None]) -> "RpcCall 
 class RpcCall(RecordedCall):
     """A call whose answer is messages. It begins as it is given to its channel, which sends it once it is connected."""
 
+    can_break_off = False
+
     def __init__(self, asked: wire.Request, sent: bytes, journal: Journal, unattributed: bool) -> None:
         super().__init__(asked, journal, unattributed)
         self.sent = sent  #: the request, serialized

@@ -98,7 +98,8 @@ class _Attempt:
                 return self._response(200, (), _Body(b"", error), **_reading(kw))
             return self._timed_out(error, pool, url, body, headers, retries, *args, **kw)
         if answer is not None:
-            return self._response(answer.status, answer.headers, _Body(answer.body), **_reading(kw))
+            ends = self._call.break_off if self._call.breaks_off else None
+            return self._response(answer.status, answer.headers, _Body(answer.body, ends=ends), **_reading(kw))
         self._call.wait()
         stub = elsewhere(self._address, self._call.instead)
         if stub is not None:
@@ -203,18 +204,21 @@ def _making(attempt: _Attempt | None, outgoing: Outgoing | None = None) -> Itera
 class _Body(io.BytesIO):
     """A body that was read: at its end it raises what the connection did."""
 
-    def __init__(self, raw: bytes, error: Exception | None = None) -> None:
+    def __init__(self, raw: bytes, error: Exception | None = None, ends: Callable[[], None] | None = None) -> None:
         super().__init__(raw)
-        self._length, self._error = len(raw), error
+        self._length, self._error, self._ends = len(raw), error, ends
 
     def isclosed(self) -> bool:
         """Whether there is no more: as a connection's, which closes itself then."""
-        return self.closed or (self._error is None and self.tell() >= self._length)
+        return self.closed or (self._error is None and self._ends is None and self.tell() >= self._length)
 
     def read(self, size: int | None = -1, /) -> bytes:
         read = super().read(size)
-        if self._error is not None and (not read or size in (None, -1)):
-            raise self._error
+        if not read or size in (None, -1):
+            if self._error is not None:
+                raise self._error
+            if self._ends is not None:
+                self._ends()
         return read
 
     def read1(self, size: int | None = -1, /) -> bytes:

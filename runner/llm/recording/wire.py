@@ -328,6 +328,11 @@ class Tape:
         return self.complete
 
     @property
+    def came(self) -> bytes:
+        """All that passed, as it came."""
+        return b"".join(self._pieces)
+
+    @property
     def body(self) -> bytes:
         """All that passed. If the last event lacks its blank line, that is added."""
         body = b"".join(self._pieces)

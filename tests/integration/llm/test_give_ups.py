@@ -18,9 +18,9 @@ from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.testing import ModelServer, eventually
 
 from ...support.later import Later
-from .clients import CLIENTS, Given
+from .clients import ASKED, CLIENTS, Given
 from .conftest import GPT, user
-from .wire_server import Reply, WireServer
+from .wire_server import EVENTS, Reply, WireServer
 
 openai = Later("openai")
 TIMED_OUT = 0.3
@@ -75,6 +75,28 @@ def test_one_whose_answer_stops_halfway_times_out_in_the_same_way(client: str, a
 
     with WireServer() as wire:
         wire.reply = lambda number: Reply(pieces=pieces())
+        first = attempt(task)
+        assert isinstance(first[0], type), first
+        assert attempt(task) == first
+        assert (len(wire.log), len(account.recorded), account.paid.total()) == (1, 1, 0)
+
+
+def stalls(wire: WireServer) -> Any:
+    """A stream that stops after its first event."""
+    yield EVENTS[0]
+    wire.over.wait(20)
+
+
+STALLS = {"Content-Type": "text/event-stream"}
+
+
+@pytest.mark.parametrize("client", [name for name in CLIENTS if "streamed" in name and "botocore" not in name])
+def test_one_that_times_out_in_its_stream_does_so_again(client: str, account: Any, attempt: Any) -> None:
+    def task() -> Any:
+        return outcome(partial(CLIENTS[client], Given(wire.chat, timeout=TIMED_OUT)))
+
+    with WireServer() as wire:
+        wire.reply = lambda number: Reply(pieces=stalls(wire), headers=STALLS)
         first = attempt(task)
         assert isinstance(first[0], type), first
         assert attempt(task) == first
@@ -303,3 +325,52 @@ def test_one_that_ends_because_the_task_is_stopped_is_made_again(stopped: bool, 
         if stopped:
             assert attempt(task) == "slow"
             assert server.requests == 2
+
+
+async def pieces_by_httpx(library: Any, url: str, take: Callable[[bytes], None]) -> None:
+    async with library.AsyncClient(timeout=60) as client, client.stream("POST", url, json=ASKED) as said:
+        async for piece in said.aiter_bytes():
+            take(piece)
+
+
+async def pieces_by_aiohttp(url: str, take: Callable[[bytes], None]) -> None:
+    async with aiohttp.ClientSession() as session, session.post(url, json=ASKED) as said:
+        async for piece in said.content.iter_any():
+            take(piece)
+
+
+PIECES = {
+    "httpx": partial(pieces_by_httpx, httpx),
+    "httpx2": partial(pieces_by_httpx, httpx2),
+    "aiohttp": pieces_by_aiohttp,
+}
+
+
+@pytest.mark.parametrize("client", PIECES)
+def test_one_that_is_cancelled_in_its_stream_gives_the_same_part(client: str, account: Any, attempt: Any) -> None:
+    taken: list[list[bytes]] = []
+
+    def task() -> Any:
+        async def go() -> str:
+            came = asyncio.Event()
+            taken.append([])
+
+            def take(piece: bytes) -> None:
+                taken[-1].append(piece)
+                came.set()
+
+            call = asyncio.create_task(PIECES[client](wire.chat, take))
+            await came.wait()
+            done, _ = await asyncio.wait([call], timeout=0.2)
+            call.cancel()
+            await asyncio.wait([call])
+            return "it has ended" if done else "cancelled"
+
+        return asyncio.run(go())
+
+    with WireServer() as wire:
+        wire.reply = lambda number: Reply(pieces=stalls(wire), headers=STALLS)
+        for _ in range(3):
+            assert attempt(task) == "cancelled"
+        assert (len(wire.log), taken) == (1, [[EVENTS[0]]] * 3)
+        assert (len(account.recorded), account.paid.total()) == (1, 0)
