@@ -125,6 +125,18 @@ def test_a_client_that_retries_is_answered_by_the_record_of_the_same_attempt(acc
     assert account.replayed[GPT] == 1
 
 
+def test_a_kill_before_it_is_recorded_leaves_it_in_doubt_and_it_is_made_again(account: Any, attempt: Any) -> None:
+    def task() -> Any:
+        return outcome(partial(CLIENTS["httpx"], Given(wire.chat, timeout=TIMED_OUT)))
+
+    with WireServer() as wire:
+        wire.reply = lambda number: Reply(hangs=number == 1)
+        attempt(task)
+        assert (len(account.recorded), account.in_doubt) == (1, 1)
+        assert attempt(task, lose=1)[0] == 200
+        assert (len(wire.log), account.paid.total(), account.in_doubt) == (2, 1, 0)
+
+
 def test_an_attempt_that_ended_by_it_asks_again_in_the_next_one(account: Any, attempt: Any) -> None:
     def task() -> Any:
         try:
