@@ -10,7 +10,7 @@ from redis.exceptions import NoScriptError
 
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage, counters_text, reserved_text, text_of_one
 from runner.journal.shared_memory import HALF
-from runner.providers.redis import scripts
+from runner.providers.redis import scripts, stream
 from runner.providers.redis.grouped_steps import GroupedSteps, StepGroup
 from runner.providers.redis.outages import idle_timer
 from runner.providers.redis.pipelined import PipelinedConnection
@@ -283,8 +283,16 @@ class ClaimedSteps(GroupedSteps):
     ) -> tuple[str | int, ...]:
         """The slots of its script of a call before which nothing was replayed."""
         _, agent, model = entry
-        details = ",".join(map(str, usage[2:])) if any(usage[2:]) else ""
-        about = agent, model, usage.prompt_tokens, usage.completion_tokens, details, "" if reported else "1"
+        prompt, completion, *more = usage
+        details = kind = rest = ""
+        if any(more):
+            details = ",".join(map(str, more))
+        if not reported and details:
+            about_it = {"model": model, "agent": agent, **usage.by_name()}
+            kind, rest = "llm_call_completed", flat(about_it)
+        elif not reported:
+            kind, rest = stream.CALLED, f'[{stream.texts(model, agent)}, "{prompt}", "{completion}"]'
+        about = agent, model, prompt, completion, details, kind, rest
         return (step, value, begun, reserved_text(reserved), self._reached, *about)
 
     def _record_any(

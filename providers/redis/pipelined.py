@@ -120,7 +120,10 @@ class PipelinedConnection:
         try:
             with self.lock:
                 self._unread.append(None)
-                self._send(command)
+                self.watcher = None
+                if self._closed:
+                    self._open()
+                self._connection.send_packed_command((command,), check_health=False)
                 self._is_posted = True
         except TRANSIENT_ERRORS:
             self.close()
@@ -133,9 +136,33 @@ class PipelinedConnection:
         if not self._is_posted:
             return self.execute_command(command)
         try:
-            return self.ask()
+            return 1 if self._read_usual() else self.ask()
         except TRANSIENT_ERRORS as error:
             return retry_while_unavailable(partial(self.ask, command), after=error)
+
+    def _read_usual(self) -> bool:
+        """Read the answer to what was posted if that is 1, which is compared and not parsed. Returns whether it was."""
+        parser = self._connection._parser
+        if len(self._unread) != 1 or parser._reader.has_data():
+            return False
+        try:
+            with self.lock:
+                size = self._connection._sock.recv_into(parser._buffer)
+                if size == 4 and parser._buffer.startswith(b":1\r\n"):
+                    self._is_posted = False
+                    self._unread.pop()
+                    return True
+                if size:
+                    parser._reader.feed(parser._buffer, 0, size)
+        except OSError as error:
+            self.close()
+            self.missed()
+            raise ConnectionError(f"reading from the server failed: {error}") from None
+        except BaseException:
+            self.close()
+            self.missed()
+            raise
+        return False
 
     def execute_command(self, *command: Any) -> Any:
         """Send a command and return its answer: given by its parts, or as the bytes that it is packed to."""

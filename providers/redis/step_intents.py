@@ -179,7 +179,7 @@ class StepIntents:
         if self._reserved is False and self._expected == STEP:
             self._out.unnoted(0)
         self._reserved = reserved
-        if reserved:
+        if reserved and (not idle_timer.awake or idle_timer.look != self._withdraw):
             idle_timer(self._withdraw, AWAY)
 
     def _withdraw(self) -> bool:

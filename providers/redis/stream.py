@@ -7,6 +7,7 @@ of `SHORT` with just its fields, their values; else names and values.
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 MAIN, NO_BRANCH = "", "|"
@@ -26,6 +27,16 @@ SHORT: dict[str, tuple[str, ...]] = {
 """Types that are said in short, by one character that no type has, with which fields. Their order stays as it is."""
 
 _LONG = {chr(i): (kind, names) for i, (kind, names) in enumerate(SHORT.items(), 1)}
+
+
+CALLED = next(code for code, (kind, _) in _LONG.items() if kind == "llm_call_completed")
+"""What says in short that a model answered."""
+
+
+@lru_cache(maxsize=256)
+def texts(*texts: str) -> str:
+    """Texts as JSON has them in a list."""
+    return ", ".join(map(json.dumps, texts))
 
 
 def lua() -> str:

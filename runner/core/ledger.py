@@ -30,6 +30,13 @@ class AccountKey(NamedTuple):
 
 STEP = AccountKey()
 
+
+@lru_cache(maxsize=256)
+def model_key(agent: str, model: str) -> AccountKey:
+    """Return the key of a model's calls by an agent."""
+    return AccountKey("model", agent, model)
+
+
 NO_TOKENS = Usage()
 
 

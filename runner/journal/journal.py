@@ -53,7 +53,7 @@ class Journal(ModelCalls):
         self._post_steps = getattr(recorder, "post_steps", None)
         self.cancel_scope, self.clock = cancel_scope, clock
         self._occurrences = defaultdict(int)
-        self._found = recorded
+        self.found = recorded
         self._progress = JournalProgress(self._recorded)
         self._overtaken, self._gave_up = {}, {}
         if recorded:
@@ -73,7 +73,7 @@ class Journal(ModelCalls):
 
     def add_recorded(self, records: Mapping[str, str]) -> None:
         """Before anything is done: these were recorded before all else, where its code was read."""
-        self._found = {**records, **self._found}
+        self.found = {**records, **self.found}
         for key, text in records.items():
             self._recorded.setdefault(key, text)
         self._look_at(records)

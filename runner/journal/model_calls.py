@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from runner.core.ledger import AccountKey, Usage, caller, usage_in
+from runner.core.ledger import AccountKey, Usage, caller, model_key, usage_in
 from runner.journal.call_slots import CallSlot
 from runner.journal.give_ups import GiveUp
 from runner.journal.recorder import BegunStep, DoneStep
@@ -23,7 +23,7 @@ class ModelCalls(StepWrites):
 
     def has_call(self, digest: str, *, unattributed: bool = False) -> bool:
         """Whether a model call with this hash is recorded for the current position."""
-        if not self._found:
+        if not self.found:
             return False
         outer = self.doing.sole() if unattributed else current_step.get()
         with self._lock:
@@ -42,7 +42,7 @@ class ModelCalls(StepWrites):
             place = self._calls.reserve("" if outer is None else self._within(outer), digest, unattributed=unattributed)
             text = self._recorded.get(place.key) if place.recorded else None
             recorded = json.loads(text) if text is not None else None
-            entry = AccountKey("model", caller.get().agent, model() if recorded is None else recorded["model"])
+            entry = model_key(caller.get().agent, model() if recorded is None else recorded["model"])
             frame = Frame(self, place.key, entry, outer)
             frame.ends_in = ends_in = self if outer is None or outer.journal is not self else outer
             frame.before = ends_in.last_ended
@@ -71,14 +71,14 @@ class ModelCalls(StepWrites):
             self.calls += 1
             (self if outer is None or outer.journal is not self else outer).last_ended = key
             self._calls.reserve(self._within(outer), digest)
-            entry = AccountKey("model", caller.get().agent, recorded["model"])
+            entry = model_key(caller.get().agent, recorded["model"])
             self._progress.serve(key, entry, usage_in(recorded))
         self._supersede_enclosing(outer)
         return entry, value
 
     def diverged(self, place: CallSlot) -> bool:
         """Whether another call was recorded in a slot, and is not made again."""
-        if not self._found:
+        if not self.found:
             return False
         with self._lock:
             return self.replay_from_start and self._calls.diverged(place)

@@ -37,7 +37,7 @@ class RecordedSteps(Turns):
     _gave_up: dict[str, GiveUp]  #: how steps were given up, by the names of the results that they do not have
     _pending: set[str]  #: the keys of steps that wait to be cancelled again
     _recorded: dict[str, str]
-    _found: Mapping[str, str]  #: as it was before anything was done
+    found: Mapping[str, str]  #: as it was before anything was done
     _progress: JournalProgress
     _occurrences: defaultdict[str, int]
     _lock: AbstractContextManager[object]
@@ -47,7 +47,7 @@ class RecordedSteps(Turns):
 
     @functools.cached_property
     def _calls(self) -> CallSlots:
-        return CallSlots([*self._found, *self._gave_up], self._found)
+        return CallSlots([*self.found, *self._gave_up], self.found)
 
     def position(self) -> dict[str, int]:
         """Return how often each step was made so far, for `fast_forward`."""

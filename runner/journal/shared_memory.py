@@ -171,8 +171,14 @@ class SentCalls:
 
     def count(self, entry: AccountKey, many: int) -> None:
         """Add ``many`` calls of one kind that are out."""
-        if entry.kind != "step":
-            self._out[entry] = max(self._out.get(entry, 0) + many, 0)
+        if entry.kind == "step":
+            return
+        out = self._out
+        out[entry] = now = max(out.get(entry, 0) + many, 0)
+        if self._unsure is None and not self.ahead and not self._unnoted and len(out) == 1:
+            if self._say is not None:
+                self._say(_text_of_one(self._token, entry, now))  # as it is with each call, twice
+        else:
             self._notify()
 
     def confirmed(self) -> None:
@@ -205,10 +211,6 @@ class SentCalls:
 
     def _notify(self) -> None:
         if self._say is not None:
-            if self._unsure is None and not self.ahead and not self._unnoted and len(self._out) == 1:
-                for entry, many in self._out.items():
-                    self._say(_text_of_one(self._token, entry, many))  # as it is with each call, twice
-                return
             text = _TOOLS_TOO
             for entry, many in self._out.items():
                 if many:

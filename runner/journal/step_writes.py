@@ -95,7 +95,12 @@ class StepWrites(EndOrder):
 
         A thread that the task left behind sends nothing, since its mark would overwrite the next task's.
         """
-        with self.cancel_scope.write, self._writing:
+        with self.cancel_scope.write:
+            self.send(entry)
+
+    def send(self, entry: AccountKey) -> None:
+        """`mark_sent`, where no stop breaks in."""
+        with self._writing:
             if self._over:
                 self._refuse_if_over()
             self._recorder.mark_sent(entry)
@@ -205,7 +210,9 @@ class StepWrites(EndOrder):
                 if self._over:
                     self._refuse_if_over()
                 with self._lock:
-                    replayed = self._progress.take_replayed()
+                    replayed = self._progress.replayed
+                    if replayed or replayed.passed:  # `take_replayed` alone would be one more call
+                        replayed = self._progress.take_replayed()
                 acknowledged = self._post(
                     frame.recorded_as, text, replayed=replayed, entry=frame.entry, usage=usage, reported=reported
                 )

@@ -12,7 +12,7 @@ from runner.core.context_value import ContextValue
 
 MARK = {"type": "ephemeral"}
 
-_made: ContextVar[bool] = ContextVar("runner_marks", default=False)
+marked: ContextVar[bool] = ContextVar("runner_marks", default=False)
 _TEXT = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
 _MARK = rb',\s*"cache_control":\s*\{"type":\s*"ephemeral"\}'
 _SYSTEM = re.compile(
@@ -39,9 +39,9 @@ def mark(body: dict[str, Any]) -> None:
 
 def made() -> ContextValue[bool]:
     """Note that requests in here are marked by us: the recording identifies them `without` the marks."""
-    return ContextValue(_made, True)
+    return ContextValue(marked, True)
 
 
 def without(body: bytes) -> bytes:
     """Return a request as it was before it was marked, byte for byte; requests that we did not mark are unchanged."""
-    return _ANY.sub(b"", _SYSTEM.sub(rb"\1\2", body)) if _made.get() else body
+    return _ANY.sub(b"", _SYSTEM.sub(rb"\1\2", body)) if marked.get() else body

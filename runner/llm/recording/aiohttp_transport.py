@@ -49,7 +49,7 @@ def install(module: Any) -> None:
         url = _address(self, str_or_url, kw.get("params"))
         if idempotency_header.is_wanted(method.upper(), str(url)):
             await _add_key(library, self, url, kw)
-        found = current_journal(imports=True) if wire.may_be(method.upper(), url.path, lambda: str(url)) else None
+        found = current_journal(imports=True) if wire.may_be(method.upper(), str(url)) else None
         body = _text(self, kw) if found is not None else None
         if found is not None and body is None:
             body, kw["data"] = await _read(library, kw.get("data"))

@@ -2,9 +2,10 @@
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from runner.core import fault_points
 from runner.core.ledger import STEP, Usage
 from runner.journal.call_slots import CallSlot
 from runner.journal.give_ups import GiveUp
@@ -108,6 +109,18 @@ class Call:
             with self._cancel_scope.write:
                 await self._journal.enter_call(self.frame)
 
+    def leaves(self) -> None:
+        """`begins`, and `mark_sent`, in one: most calls leave at once."""
+        if self._noted:
+            self.mark_sent()
+            return
+        self._noted = True
+        with self._cancel_scope.write:
+            self._journal.enter(self.frame, intent_only=True)
+            fault_points.reached("model call noted, not sent")
+            self.has_left = True
+            self._journal.send(self.entry)
+
     def mark_sent(self) -> None:
         """Mark the call as possibly received by its service."""
         if self._noted and not self.has_left:
@@ -118,11 +131,6 @@ class Call:
         """Record the answer. ``reported``: the event bus is told elsewhere."""
         with self._cancel_scope.write:
             self._journal.keep_result(self.frame, text, usage, reported=reported)
-
-    def post(self, text: str, usage: Usage, reported: bool) -> Callable[[], None]:
-        """Send the record of the answer. The returned function waits until that is acknowledged."""
-        with self._cancel_scope.write:
-            return self._journal.post_result(self.frame, text, usage, reported=reported)
 
     async def record_async(self, text: str, usage: Usage, reported: bool) -> None:
         """Record the answer in a coroutine: the records of concurrent calls are written together."""

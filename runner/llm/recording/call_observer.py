@@ -35,31 +35,33 @@ class CallObserver(Protocol):
         """Another request is recorded where this one was made."""
 
 
-def observer_of(call: Call, caller: CallContext, model: str, *, unattributed: bool) -> CallObserver:
-    """Return the observer that reports this call."""
-    if unattributed:  # it is no part of any event's scope
-        return _NullCallObserver(call, announced=False)
-    if caller.announced:
-        return _AnnouncedCallObserver(call, caller)
-    return _RelayedCallObserver(call, caller.agent, model) if call.watched else _NullCallObserver(call, announced=False)
+def observer_of(call: Call, caller: CallContext, model: str) -> CallObserver:
+    """Return the observer of a call that is watched, or whose caller reports it."""
+    return _AnnouncedCallObserver(call, caller) if caller.announced else _RelayedCallObserver(call, caller.agent, model)
 
 
-class _NullCallObserver:
+class NullCallObserver:
+    """Reports nothing but that another request is recorded."""
+
     def __init__(self, call: Call, *, announced: bool) -> None:
         self._call = call
         self.reports = announced
 
-    def began(self) -> None: ...
+    def began(self) -> None:
+        """Nothing."""
 
-    def ended(self, usage: Usage) -> None: ...
+    def ended(self, usage: Usage) -> None:
+        """Nothing."""
 
-    def failed(self, why: str) -> None: ...
+    def failed(self, why: str) -> None:
+        """Nothing."""
 
     def diverged(self) -> None:
+        """Another request is recorded where this one was made."""
         event_bus.emit(self._call, CallDivergedEvent(call=self._call.number, step=self._call.step or None))
 
 
-class _AnnouncedCallObserver(_NullCallObserver):
+class _AnnouncedCallObserver(NullCallObserver):
     """The caller reports it."""
 
     def __init__(self, call: Call, caller: CallContext) -> None:
@@ -71,7 +73,7 @@ class _AnnouncedCallObserver(_NullCallObserver):
             self._caller.leaving()
 
 
-class _RelayedCallObserver(_NullCallObserver):
+class _RelayedCallObserver(NullCallObserver):
     def __init__(self, call: Call, agent: str, model: str) -> None:
         super().__init__(call, announced=True)
         self._about: dict[str, Any] = {"model": model, "from_agent": agent or None}

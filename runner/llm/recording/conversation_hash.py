@@ -84,25 +84,28 @@ class _Offer:
         self._taken = False
 
 
-_offered: ContextVar[_Offer | None] = ContextVar("runner_chain", default=None)
+offered: ContextVar[_Offer | None] = ContextVar("runner_chain", default=None)
 
 
 def offering(chain: str | None) -> ContextValue[_Offer | None]:
     """The call of a model that is made in here is recorded with its chain."""
-    return ContextValue(_offered, _Offer(chain) if chain else None)
+    return ContextValue(offered, _Offer(chain) if chain else None)
 
 
 class Link:
-    """The chain of the request that is on its way here."""
+    """The chain of the request that is on its way here, if one is `offered`."""
 
     def __init__(self) -> None:
-        self._offer = _offered.get()
+        self._offer = offered.get()
         self.chain = self._offer.take() if self._offer is not None else ""
 
     def break_off(self) -> None:
         """Nothing came of it: the client may make another one."""
         if self._offer is not None and self.chain:
             self._offer.release()
+
+
+NO_LINK = Link()
 
 
 def replayed(chain: str, read: Callable[[bytes], T | None]) -> T | None:

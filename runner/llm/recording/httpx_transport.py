@@ -15,6 +15,7 @@ from runner.journal.journal import Journal
 from runner.llm.recording import idempotency_header, unrecorded, wire
 from runner.llm.recording.event_loops import follow_loop
 from runner.llm.recording.forked_processes import forks
+from runner.llm.recording.parsers import parsers
 from runner.llm.recording.recorded_call import RecordedCall, Tee, parse_request
 from runner.modelserver.stubs.redirect import redirect_request
 
@@ -29,29 +30,32 @@ def install(library: Any) -> None:
 
     def journaled(handle: Any) -> Any:
         def handle_request(self: Any, request: Any) -> Any:
-            if (waiter := waiting.here()) is not None:  # a coroutine that does not await: it would hold up all others
+            # A coroutine that does not await would hold up all others.
+            if waiting.shared and (waiter := waiting.here()) is not None:
                 return waiter.in_thread(partial(handle_request, self, request))
             if idempotency_header.pattern() is not None and _wants_key(request):
                 _add_key(request, request.read() if hasattr(request, "_content") else pieces.read(request))
-            found = current_journal(imports=True) if _may_be(request) else None
-            body: Any = found and (request.read() if hasattr(request, "_content") else pieces.read(request))
-            asked = found and parse_request(request.method, str(request.url), body, *found)
+            url = str(request.url) if request.method == "POST" or parsers() else ""
+            found = current_journal(imports=True) if url and wire.may_be(request.method, url) else None
+            body: Any = found and (request._content if hasattr(request, "_content") else pieces.read(request))
+            asked = found and parse_request(request.method, url, body, *found)
             if found is None or asked is None:
                 if found is None and forks.task:
                     unrecorded.look_at(request.method, str(request.url), request.read())
                 return handle(self, redirect_request(library, request))
-            exchange = _Exchange(library, request, RecordedCall(asked, *found))
-            if (answer := exchange.recorded()) is not None:
+            call = RecordedCall(asked, *found)
+            exchange = _Exchange(library, request, call)
+            if call.is_known and (answer := exchange.recorded()) is not None:
                 return answer
-            exchange.call.wait()
-            with exchange.call:
+            found[0].wait_for_turn()
+            with call:
                 theirs, extensions = request.stream, request.extensions
                 request.stream = leaving(exchange, theirs)
                 if asked.is_bodiless:
                     exchange.watch()
                 try:
                     # It is known by the address that it was meant for, wherever it goes
-                    sent = redirect_request(library, request, exchange.call.instead)
+                    sent = redirect_request(library, request, call.instead)
                     response = (
                         exchange.made(partial(handle, self, sent), found[0])
                         if blocking_calls.in_threads
@@ -61,7 +65,7 @@ def install(library: Any) -> None:
                     request.stream, request.extensions = theirs, extensions
                 if not exchange.taken(response):
                     return response
-                if exchange.call.streams:
+                if call.streams:
                     return exchange.streamed(stream)
                 return exchange.whole(pieces, found[0])
 
@@ -74,20 +78,24 @@ def install(library: Any) -> None:
             if idempotency_header.pattern() is not None and _wants_key(request):
                 read = hasattr(request, "_content")
                 _add_key(request, request.read() if read else await pieces.read_async(request))
-            found = current_journal(imports=True) if _may_be(request) else None
-            body: Any = found and (request.read() if hasattr(request, "_content") else await pieces.read_async(request))
-            asked = found and parse_request(request.method, str(request.url), body, *found)
+            url = str(request.url) if request.method == "POST" or parsers() else ""
+            found = current_journal(imports=True) if url and wire.may_be(request.method, url) else None
+            body: Any = found and (
+                request._content if hasattr(request, "_content") else await pieces.read_async(request)
+            )
+            asked = found and parse_request(request.method, url, body, *found)
             if found is None or asked is None:
                 if found is None and forks.task:
                     unrecorded.look_at(request.method, str(request.url), await request.aread())
                 return await handle_async(self, redirect_request(library, request))
-            exchange = _Exchange(library, request, RecordedCall(asked, *found))
-            if exchange.call.is_held:
-                await exchange.call.hold_async()
-            if (answer := exchange.recorded()) is not None:
+            call = RecordedCall(asked, *found)
+            exchange = _Exchange(library, request, call)
+            if call.is_held:
+                await call.hold_async()
+            if call.is_known and (answer := exchange.recorded()) is not None:
                 return answer
-            await exchange.call.wait_async()
-            with exchange.call:
+            await call.wait_async()
+            with call:
                 extensions = request.extensions
                 try:
                     response = await handle_async(self, exchange.outgoing_async())
@@ -95,7 +103,7 @@ def install(library: Any) -> None:
                     request.extensions = extensions  # it may be sent again, as a call of its own
                 if not exchange.taken(response):
                     return response
-                if exchange.call.streams:
+                if call.streams:
                     return exchange.streamed(async_stream)
                 return await exchange.whole_async(await pieces.of_async(response))
 
@@ -146,10 +154,6 @@ def _wants_key(request: Any) -> bool:
 
 def _add_key(request: Any, body: bytes) -> None:
     request.headers[idempotency_header.NAME] = idempotency_header.value_for(str(request.url), body)
-
-
-def _may_be(request: Any) -> bool:
-    return wire.may_be(request.method, request.url.path, lambda: str(request.url))
 
 
 class _Exchange:
@@ -287,8 +291,7 @@ def _leaving(library: Any) -> Any:
         def __iter__(self) -> Iterator[bytes]:
             if self.exchange.is_left:
                 raise ConnectionAbortedError("its task was stopped")
-            self.call.headers_leave()
-            self.call.body_leaves()
+            self.call.begins()
             yield from self.body
             self.call.body_has_left()
 

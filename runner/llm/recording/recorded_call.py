@@ -7,24 +7,26 @@ from typing import Any
 
 from runner.core import fault_points
 from runner.core.errors import RunnerError
-from runner.core.ledger import NO_TOKENS, CallResult, Usage, caller
+from runner.core.ledger import NO_TOKENS, STEP, CallResult, Usage, caller
 from runner.journal.give_ups import timeout_error
 from runner.journal.journal import Journal
 from runner.llm.clients import prompt_caching
 from runner.llm.recording import code_location, wire
 from runner.llm.recording.call import Call
-from runner.llm.recording.call_observer import CallObserver, observer_of
-from runner.llm.recording.conversation_hash import Link
+from runner.llm.recording.call_observer import CallObserver, NullCallObserver, observer_of
+from runner.llm.recording.conversation_hash import NO_LINK, Link, offered
 from runner.llm.recording.decoding import decoder
-from runner.modelserver.stubs import Standin, chosen, named
+from runner.modelserver.stubs import Standin, named, standin_here
 
 
 def parse_request(method: str, url: str, body: bytes, journal: Journal, unattributed: bool) -> wire.Request | None:
     """The call of a model that a request made in a task is; None if it is none."""
-    body = prompt_caching.without(body)
+    if prompt_caching.marked.get():
+        body = prompt_caching.without(body)
     if journal.root is not None:
         body = code_location.without(body, journal.root)
-    return wire.request(method, url, body, partial(journal.has_call, unattributed=unattributed))
+    recorded = partial(journal.has_call, unattributed=unattributed) if journal.found else None
+    return wire.request(method, url, body, recorded)
 
 
 UNUSABLE = "its answer is not usable: not JSON, an error, or empty"
@@ -42,11 +44,13 @@ class RecordedCall:
     def __init__(self, asked: wire.Request, journal: Journal, unattributed: bool) -> None:
         self._asked, self._journal, self.clock = asked, journal, journal.clock
         self._call = Call(journal, *journal.place_call(asked.digest, asked.model, unattributed=unattributed))
-        self.instead: Standin | None = chosen() or (named(journal.standin) if journal.standin else None)
+        self.instead: Standin | None = standin_here.get() or (named(journal.standin) if journal.standin else None)
         self._unattributed = unattributed
+        #: Whether it was recorded, or given up: see `recorded`.
+        self.is_known = self._call.recorded is not None or self._call.frame.gave_up is not None
         #: it is replayed later: `hold_async`
         self.is_held = self._call.frame.gave_up is not None or (self._call.recorded is not None and self._call.is_held)
-        self._link = Link()
+        self._link = NO_LINK if offered.get() is None else Link()
         self._caller = caller.get()
         self._has_left_whole = self._is_streamed = self._has_ended = self._is_kept_encoded = False
         self._status = 0
@@ -78,6 +82,7 @@ class RecordedCall:
         if self.is_held:
             self._call.hold()
         self._call.check()
+        assert self._call.recorded is not None
         answer = wire.answer_of(self._call.recorded)
         if self._caller.on_result is not None:
             self._caller.on_result(CallResult(self._call.entry.model, answer.usage, replayed=True))
@@ -124,10 +129,13 @@ class RecordedCall:
             raise
 
     def __enter__(self) -> None:
-        self._observer: CallObserver = observer_of(
-            self._call, self._caller, self._call.entry.model, unattributed=self._unattributed
+        call = self._call
+        self._observer: CallObserver = (
+            observer_of(call, self._caller, call.entry.model)
+            if (call.watched or self._caller.announced) and not self._unattributed  # else it is no part of any scope
+            else NullCallObserver(call, announced=False)
         )
-        self._call.open()
+        call.open()
         if self._observer.reports:
             self._observer.began()
 
@@ -140,6 +148,10 @@ class RecordedCall:
             self._journal.cancel_scope.check()
 
     # -- on the wire
+
+    def begins(self) -> None:
+        """Note the call, and mark it as possibly received: its headers have left, and its body does next."""
+        self._call.leaves()
 
     def headers_leave(self) -> None:
         """Note the call. It has its connection and is sent next."""
@@ -168,8 +180,10 @@ class RecordedCall:
     def answered(self, status: int, headers: Iterable[tuple[str, str]]) -> bool:
         """The head of the answer came. Returns whether that says that the call was taken; if not, it is over."""
         self._status, self._headers = status, list(headers)
-        self._by_name = {name.lower(): value for name, value in self._headers}
-        self.streams = wire.is_stream(self._by_name)
+        self._by_name = by_name = {}
+        for name, value in self._headers:  # a comprehension would be one more call
+            by_name[name.lower()] = value
+        self.streams = wire.STREAMS.search(by_name.get("content-type", "")) is not None
         if 200 <= status < 300:
             return True
         self.reject(f"HTTP {status}")
@@ -204,7 +218,9 @@ class RecordedCall:
         if usage is None:
             self._observer.failed(UNUSABLE)
             return _nothing
-        acknowledged = self._call.post(self._answered(body, usage), usage, self._observer.reports)
+        journal, text = self._journal, self._answered(body, usage)
+        with journal.cancel_scope.write:
+            acknowledged = journal.post_result(self._call.frame, text, usage, reported=self._observer.reports)
         fault_points.reached("model answer sent to the store, not acknowledged")
         return partial(self._acknowledge, usage, acknowledged)
 
@@ -265,8 +281,8 @@ class RecordedCall:
         if not self._is_streamed and (has_left or not isinstance(error, Exception)):
             self._call.give_up(error, in_body=self._status > 0)
         elif self.can_break_off and came is not None and not self._is_kept_encoded:
-            answer = wire.Answer(self._status, wire.kept(self._headers), came, NO_TOKENS)
-            self._call.give_up(error, answer=json.loads(answer.text(model="", agent="")))
+            text = wire.text_of(self._status, wire.kept(self._headers), came, NO_TOKENS, STEP)
+            self._call.give_up(error, answer=json.loads(text))
         self._link.break_off()
         self._observer.failed(why or type(error).__name__)
 
@@ -291,10 +307,9 @@ class RecordedCall:
         kept = wire.kept(self._headers)
         if self._is_kept_encoded:
             kept.append(("Content-Encoding", self._by_name["content-encoding"]))
-        answer = wire.Answer(self._status, kept, body, usage)
-        if self._journal.diverged(self._call.place):
+        if self._journal.found and self._journal.diverged(self._call.place):
             self._observer.diverged()
-        return self._call.frame.end(answer.text(model=entry.model, agent=entry.agent, chain=self._link.chain))
+        return self._call.frame.end(wire.text_of(self._status, kept, body, usage, entry, self._link.chain))
 
     def _recorded(self, usage: Usage) -> None:
         if self._caller.on_result is not None:

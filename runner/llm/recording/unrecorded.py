@@ -19,7 +19,7 @@ from runner.modelserver.stubs import chosen
 def may_be(method: str, url: str) -> bool:
     """Whether a request that is about to be made may be such a call."""
     is_here = forks.task or current_journal(imports=True) is not None
-    return bool(is_here) and wire.may_be(method, urlsplit(url).path, lambda: url)
+    return bool(is_here) and wire.may_be(method, url)
 
 
 _SOCKETS = re.compile(r"/(?:realtime|responses|[\w.]*BidiGenerateContent)$")
@@ -37,7 +37,7 @@ def look_at(method: str, url: str, body: bytes | None) -> None:
 
     ``body`` is None where it is only known as it goes out: then its path says what it is.
     """
-    if may_be(method, url) and (body is None or wire.request(method, url, body, lambda _: False) is not None):
+    if may_be(method, url) and (body is None or wire.request(method, url, body, None) is not None):
         count(url)
 
 

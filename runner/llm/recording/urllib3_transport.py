@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
 
 from runner.core import waiting
 from runner.core.context_value import ContextValue
@@ -53,7 +52,7 @@ def install(module: Any) -> None:
         address = url if "://" in url else _origin(self) + url
         if idempotency_header.pattern() is not None:
             body, headers = with_key(method, address, body, self.headers if headers is None else headers)
-        found = current_journal(imports=True) if wire.may_be(method, urlsplit(address).path, lambda: address) else None
+        found = current_journal(imports=True) if wire.may_be(method, address) else None
         if found is not None:
             text, body = text_of(body)
             asked = parse_request(method, address, text, *found)

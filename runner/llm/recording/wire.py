@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic_core import from_json
 
-from runner.core.ledger import NO_TOKENS, Usage, usage_in
+from runner.core.ledger import NO_TOKENS, AccountKey, Usage, usage_in
 from runner.llm.clients.model_names import without_secrets
 from runner.llm.recording import descriptions, event_stream, links, multipart
 from runner.llm.recording.parsers import parsers
@@ -88,20 +88,32 @@ class Request(NamedTuple):
     is_bodiless: bool = False
 
 
-def may_be(method: str, path: str, url: Callable[[], str]) -> bool:
+def may_be(method: str, url: str) -> bool:
     """Whether a request may be a call of a model, before its body is looked at."""
-    if method == "POST" and (path.endswith(ENDINGS) or NAMED_IN_PATH.search(path) is not None):
+    if method == "POST" and _place(url)[1]:
         return True
-    return bool(added := parsers()) and any(parser.may_be(method, url()) for parser in added)
+    return bool(added := parsers()) and any(parser.may_be(method, url) for parser in added)
 
 
-def request(method: str, url: str, body: bytes, recorded: Callable[[str], bool]) -> Request | None:
-    """The call that a request is; None if it is none. One that is ``recorded``, by its hash, was parsed when it was
-    made."""
-    return _known(method, url, body, recorded) or _added(method, url, body, recorded)
+IsRecorded = Callable[[str], bool] | None
+"""Whether a call with this hash is recorded; None if none is."""
 
 
-def _added(method: str, url: str, body: bytes, recorded: Callable[[str], bool]) -> Request | None:
+def request(method: str, url: str, body: bytes, recorded: IsRecorded) -> Request | None:
+    """The call that a request is; None if it is none. One that is ``recorded`` was parsed when it was made."""
+    plain, known, named, ends, chat, all_said = _place(url)
+    if method != "POST" or not known:
+        return _added(method, url, body, recorded)
+    found = _digest(method, plain, body, recorded)
+    if recorded is not None and recorded(found):
+        return Request(found, lambda: _model(body, named) or "", ends, chat, all_said=all_said)
+    model = _model(body, named)
+    if model is None:
+        return _added(method, url, body, recorded)
+    return Request(found, partial(str, model), ends, chat, None, all_said)
+
+
+def _added(method: str, url: str, body: bytes, recorded: IsRecorded) -> Request | None:
     """The call, if a parser that is installed says it is one."""
     for parser in parsers():
         if parser.may_be(method, url) and (model := parser.model(url, body)) is not None:
@@ -113,26 +125,18 @@ def _added(method: str, url: str, body: bytes, recorded: Callable[[str], bool]) 
     return None
 
 
-def _known(method: str, url: str, body: bytes, recorded: Callable[[str], bool]) -> Request | None:
-    plain, known, named, ends, chat, all_said = _place(url)
-    if method != "POST" or not known:
-        return None
-    found = _digest(method, plain, body, recorded)
-    if recorded(found):
-        return Request(found, lambda: _model(body, named) or "", ends, chat, all_said=all_said)
-    model = _model(body, named)
-    return Request(found, partial(str, model), ends, chat, all_said=all_said) if model is not None else None
-
-
 def _model(body: bytes, named: str | None) -> str | None:
     """The model that a request asks, if it is one of a model: JSON, or a form, that names it, or that is sent where it
     is ``named``."""
     if body.startswith(b"--") and multipart.is_one(body):
         return (multipart.field(body, "model") or named or "")[:200] or None
     try:
-        data = read(body)
+        data = from_json(body, cache_strings="keys")  # as `read`, which would be one more call
     except ValueError:
-        return None
+        try:
+            data = json.loads(body)
+        except ValueError:
+            return None
     model = (data.get("model") or named) if isinstance(data, dict) else None
     return model[:200] if isinstance(model, str) else None
 
@@ -145,24 +149,25 @@ def read(body: bytes) -> Any:
         return json.loads(body)
 
 
-def _digest(method: str, plain: bytes, body: bytes, recorded: Callable[[str], bool]) -> str:
+def _digest(method: str, plain: bytes, body: bytes, recorded: IsRecorded) -> str:
     """The hash of a request with its links numbered and its descriptions without indentation; versions before this one
     recorded that of its bytes, or with its links numbered."""
     if body.startswith(b"--") and multipart.is_one(body):
         return _hash(method, plain, multipart.comparable(body))
     said = comparable(body) if b" at 0x" in body else body
-    digest, alike = _hash(method, plain, said), links.numbered(said)
-    if alike is not said:
-        if recorded(digest):
-            return digest
-        digest = _hash(method, plain, alike)
+    bare = alike = links.numbered(said)
     if b"\\n " in alike or b"\\n\\t" in alike:  # here, as a call of a function costs more than both
         bare = descriptions.without_indentation(alike)
-        return digest if bare is alike or recorded(digest) else _hash(method, plain, bare)
-    return digest
+    if recorded is not None:
+        for before in (said, alike) if alike is not said else (said,):
+            if before is not bare and recorded(digest := _hash(method, plain, before)):
+                return digest
+    found = hashlib.sha256(b"%b\n%b\n" % (method.encode(), plain))  # as `_hash`, which would be one more call
+    found.update(bare)
+    return found.hexdigest()[:32]
 
 
-def digest(method: str, url: str, body: bytes, recorded: Callable[[str], bool]) -> str:
+def digest(method: str, url: str, body: bytes, recorded: IsRecorded) -> str:
     """The hash by which a request is known."""
     return _digest(method, _place(url)[0], body, recorded)
 
@@ -178,7 +183,7 @@ def comparable(text: bytes) -> bytes:
     return _ADDRESS.sub(b"", text) if b" at 0x" in text else text
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _place(
     url: str,
 ) -> tuple[bytes, bool, str | None, re.Pattern[bytes] | None, bool, re.Pattern[bytes] | None]:
@@ -197,7 +202,7 @@ def _place(
 
 # -- answers
 
-_STREAMS = re.compile("event-stream|eventstream|x-ndjson|jsonlines")
+STREAMS = re.compile("event-stream|eventstream|x-ndjson|jsonlines")  #: in the type of an answer that comes in pieces
 _text = encode_basestring  #: a text as JSON; `json.dumps` would make an encoder for each
 
 
@@ -209,28 +214,29 @@ class Answer(NamedTuple):
     body: bytes
     usage: Usage
 
-    def text(self, *, model: str, agent: str, chain: str = "") -> str:
-        """Return the record for the journal. A ``chain`` by which it is found stands first
-        (`runner.journal.call_slots`).
-        """
-        try:
-            body = f'"body": {_text(self.body.decode())}'
-        except UnicodeDecodeError:
-            body = f'"base64": "{base64.b64encode(self.body).decode()}"'
-        first = f'"chain": "{chain}", ' if chain else ""
-        headers = ""
-        for name, value in self.headers:  # a comprehension would be one more call
-            headers += f"{', ' if headers else ''}[{_text(name)}, {_text(value)}]"
-        about = f'"status": {self.status}, "headers": [{headers}], "model": {_text(model)}, "agent": {_text(agent)}'
-        prompt, completion, *details = self.usage
-        usage = f'"usage": [{prompt}, {completion}]'  # workers of before know these two
-        if any(details):
-            usage += f', "details": {details}'
-        return f"{{{first}{about}, {usage}, {body}}}"
+
+def text_of(
+    status: int, headers: Iterable[tuple[str, str]], body: bytes, usage: Usage, of: AccountKey, chain: str = ""
+) -> str:
+    """Return the record of an answer. A ``chain`` by which it is found stands first (`runner.journal.call_slots`)."""
+    try:
+        said = f'"body": {_text(body.decode())}'
+    except UnicodeDecodeError:
+        said = f'"base64": "{base64.b64encode(body).decode()}"'
+    first = f'"chain": "{chain}", ' if chain else ""
+    kept = ""
+    for name, value in headers:  # a comprehension would be one more call
+        kept += f"{', ' if kept else ''}[{_text(name)}, {_text(value)}]"
+    about = f'"status": {status}, "headers": [{kept}], "model": {_text(of.model)}, "agent": {_text(of.agent)}'
+    prompt, completion, *details = usage
+    tokens = f'"usage": [{prompt}, {completion}]'  # workers of before know these two
+    if any(details):
+        tokens += f', "details": {details}'
+    return f"{{{first}{about}, {tokens}, {said}}}"
 
 
 def answer_of(found: Mapping[str, Any]) -> Answer:
-    """The inverse of `Answer.text`, of what is in that JSON."""
+    """The inverse of `text_of`, of what is in that JSON."""
     body = base64.b64decode(found["base64"]) if "base64" in found else found["body"].encode()
     return Answer(found["status"], [(name, value) for name, value in found["headers"]], body, usage_in(found))
 
@@ -246,22 +252,16 @@ def kept(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 def looked_at(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
     """Return the headers that are used here, of the thirty that services send."""
-    return [
-        (name.lower().decode(), value.decode("ascii", "ignore"))
-        for name, value in headers
-        if name.lower() in _LOOKED_AT
-    ]
+    found = []
+    for name, value in headers:  # a comprehension would be one more call
+        if (name := name.lower()) in _LOOKED_AT:
+            found.append((name.decode(), value.decode("ascii", "ignore")))
+    return found
 
 
 def unframed(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """The headers without those of a body that is decoded by now."""
     return [(name, value) for name, value in headers if name.lower() not in _FRAMING]
-
-
-def is_stream(headers: Mapping[str, str]) -> bool:
-    """Whether an answer comes piece by piece."""
-    kind = headers.get("content-type", "")
-    return _STREAMS.search(kind) is not None
 
 
 def taken(asked: Request, headers: Mapping[str, str], body: bytes) -> Usage | None:

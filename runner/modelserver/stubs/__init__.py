@@ -24,7 +24,7 @@ LABELS: dict[str, str] = {
     "offline": "OFFLINE: the answers come from a very small model on the worker's own machine",
 }
 
-_chosen: ContextVar[Standin | None] = ContextVar("runner_standin", default=None)
+standin_here: ContextVar[Standin | None] = ContextVar("runner_standin", default=None)
 _demos: dict[int, str] = {}  #: where a process has its demo server, by its pid: a fork has none of its parent's threads
 _lock = threading.Lock()
 
@@ -42,11 +42,11 @@ def using(standin: Standin | None) -> Iterator[Standin | None]:
 
     Raises `MissingDependency` if this machine lacks what the stand-in needs.
     """
-    before = _chosen.get()
+    before = standin_here.get()
     try:
         yield choose(standin)
     finally:
-        _chosen.set(before)
+        standin_here.set(before)
 
 
 def choose(standin: Standin | None) -> Standin | None:
@@ -55,13 +55,13 @@ def choose(standin: Standin | None) -> Standin | None:
         from runner.modelserver.stubs import offline
 
         offline.make_ready(lambda _: None)
-    _chosen.set(standin)
+    standin_here.set(standin)
     return standin
 
 
 def chosen() -> Standin | None:
     """The stand-in of this context."""
-    return _chosen.get()
+    return standin_here.get()
 
 
 def base_url(standin: Standin) -> str:

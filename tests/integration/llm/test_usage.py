@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from runner.core.ledger import Usage
-from runner.llm.recording.wire import Answer, answer_of, looked_at, request, taken, usage_of
+from runner.core.ledger import AccountKey, Usage
+from runner.llm.recording.wire import answer_of, looked_at, request, taken, text_of, usage_of
 
 OPENAI = {
     "prompt_tokens": 1000, "completion_tokens": 300, "total_tokens": 1300,
@@ -76,7 +76,7 @@ def test_a_stream(body: bytes, usage: Usage) -> None:
 
 @pytest.mark.parametrize("usage", [Usage(3, 4), OF_ANTHROPIC])
 def test_a_recorded_answer_keeps_them_and_workers_of_before_read_it(usage: Usage) -> None:
-    text = Answer(200, [], b"{}", usage).text(model="m", agent="a")
+    text = text_of(200, [], b"{}", usage, AccountKey("model", "a", "m"))
     assert answer_of(json.loads(text)).usage == usage
     assert json.loads(text)["usage"] == list(usage[:2]), "all that a worker of before takes"
 

@@ -93,7 +93,7 @@ class Known(CallParser):
     """The endpoints of the known vendors, as a parser."""
 
     def may_be(self, method: str, url: str) -> bool:
-        return wire.may_be(method, url.partition("?")[0], lambda: url)
+        return wire.may_be(method, url)
 
     def model(self, url: str, body: bytes) -> str | None:
         found = wire.request("POST", url, body, lambda _: False)
