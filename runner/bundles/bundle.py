@@ -60,7 +60,12 @@ def pack(target: Target, *, limit: int = DEFAULT_LIMIT, own: Iterable[os.stat_re
     sink, files, size, asks = _Sink(), 0, 0, False
     with tarfile.open(fileobj=cast("IO[bytes]", sink), mode="w|", format=tarfile.PAX_FORMAT) as tar:
         for file in selected:
-            content, mode = _read(file, selection.limit - size, selection)
+            try:
+                content, mode = _read(file, selection.limit - size, selection)
+            except FileNotFoundError:  # gone by now, as files of programs that work there are
+                if file.name == crew_file:
+                    raise BadCrew(f"{file.name}: it is gone") from None
+                continue
             why = None if file.wanted or file.name == crew_file else private(content)
             if why is None and any(file.name == name + end for name in databases for end in _OF_A_DATABASE):
                 why = "checkpoints"
@@ -127,11 +132,15 @@ class _Sink:
 
 
 def _read(file: Selected, left: int, selection: Selection) -> tuple[bytes, int]:
-    """A file's content and its normal mode; it may have grown since it was seen, but not past the limit."""
+    """A file's content and its normal mode; it may have grown since it was seen, but not past the limit.
+
+    Raises `FileNotFoundError` if it is gone."""
     try:
         with file.path.open("rb") as stream:
             content = stream.read(left + 1)
             executable = os.fstat(stream.fileno()).st_mode & stat.S_IXUSR
+    except FileNotFoundError:
+        raise
     except OSError as error:
         raise BadCrew(f"{file.name}: cannot be read: {error.strerror}") from error
     if len(content) > left:

@@ -98,13 +98,17 @@ def _is_free(args: ast.arguments) -> bool:
 
 
 def kicks_off(file: Path) -> bool:
-    """Whether such a block of a file, which is only parsed, kicks something off itself."""
-    body = _parsed(file)[1] if file.is_file() else []
-    return any(
-        isinstance(one, ast.Attribute) and one.attr.startswith(("kickoff", "akickoff"))
-        for line in body
-        for one in ast.walk(line)
-    )
+    """Whether such a block of a file, which is only parsed, kicks something off, itself or in functions of the file."""
+    tree, body = _parsed(file) if file.is_file() else (ast.Module([], []), [])
+    functions = {one.name: one for one in tree.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
+    left: list[ast.stmt] = [*body]
+    while left:
+        for one in ast.walk(left.pop()):
+            if isinstance(one, ast.Attribute) and one.attr.startswith(("kickoff", "akickoff")):
+                return True
+            if isinstance(one, ast.Name) and one.id in functions:
+                left.append(functions.pop(one.id))
+    return False
 
 
 def has_block(module: ModuleType) -> bool:

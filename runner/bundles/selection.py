@@ -173,6 +173,8 @@ class Selection:
         try:
             paths = sorted(folder.iterdir())
         except OSError as error:
+            if isinstance(error, FileNotFoundError) and folder != self._target.include:
+                return  # gone by now, as folders of programs that work there are
             raise BadCrew(f"{self._name(folder)}: cannot be read: {error.strerror}") from error
         for path in paths:
             try:

@@ -461,3 +461,20 @@ def test_strange_names_and_programs_come_out_as_they_went_in(tmp_path: Path) -> 
     home = unpack(packed.data, packed.sha256, tmp_path / "cache")
     found = {os.fsencode(path.name): os.access(path, os.X_OK) for path in home.iterdir()}
     assert found == {b"crew.py": False, b"run.sh": True, b"caf\xe9.txt": False, b"two\nlines.txt": False}
+
+
+def test_what_is_gone_before_it_is_read_is_not_packed(tmp_path, monkeypatch):
+    root = write(tmp_path, ["crew.py", "kept.txt", "passing.txt", "scratch/one.txt"])
+    listed = selection.Selection._entries
+
+    def entries(self, folder):
+        yield from list(listed(self, folder))
+        for path in (root / "passing.txt", root / "scratch" / "one.txt"):  # another program works there
+            path.unlink(missing_ok=True)
+        if (root / "scratch").exists():
+            (root / "scratch").rmdir()
+
+    monkeypatch.setattr(selection.Selection, "_entries", entries)
+    packed = pack_folder(root)
+    assert names(packed) == ["crew.py", "kept.txt"]
+    assert packed.left_out == ()

@@ -329,6 +329,11 @@ def test_where_only_a_script_has_a_crews_inputs_it_is_named(tmp_path: Path) -> N
         prepared.refuse_missing({})
     named = prepare(f"{tmp_path / 'team.py'}:__main__")
     named.refuse_missing(named.given({}))
+    # Also where the block calls a function that kicks it off
+    head, _, block = CREW.partition('if __name__ == "__main__":\n')
+    (tmp_path / "calls.py").write_text(f'{head}def main():\n{block}\nif __name__ == "__main__":\n    main()\n')
+    with pytest.raises(BadInput, match=r"; or name what the file does as a script, which has them: calls.py:__main__"):
+        prepare(str(tmp_path / "calls.py")).refuse_missing({})
     # Of several crews, too, and where the project's main.py has them
     (tmp_path / "all.py").write_text(
         "from runner import Crew, Task\none, two = [Crew(tasks=[Task(name='a', run=print)]) for _ in 'ab']\n"
