@@ -343,6 +343,12 @@ def _trace_all(trace: Callable[..., Any], uuid: str, args: Any, kwargs: Any, req
         here.stops.has_message = False
 
 
+def trace(request: dict[str, Any]) -> tuple[int, Any, float]:
+    """Perform the job of a message as Celery's `fast_trace_task` does, from what it has decoded. Returns the same."""
+    result, failure, seconds, text = job.__trace__(request["id"], request["args"], request["kwargs"], request)
+    return (1, result, seconds) if failure else (0, text, seconds)
+
+
 def _about(message: Message) -> dict[str, Any]:
     """The parts of Celery's request that differ from job to job."""
     shown = argument_text(**message.arguments)

@@ -11,6 +11,8 @@ from runner.tasks.app import own_broker
 log = logging.getLogger(__name__)
 
 WATCHED = "watched"  #: in what Celery gives with a message: whether its events are received
+UNUSED = ("properties", "argsrepr", "kwargsrepr")  #: what nothing reads of it, and thousands are kept
+NO_HEADERS: dict[str, Any] = {}  #: of its own: Celery would copy all it does not know
 
 
 class JobRequest(Request):
@@ -22,7 +24,9 @@ class JobRequest(Request):
         super().__init__(*args, **options)
         self._current = self.id
         groups = self._eventer.groups if self._eventer else {"worker"}  # an empty one is all there are
-        self._request_dict[WATCHED] = not groups or "task" in groups
+        given: dict[str, Any] = self._request_dict  # type: ignore[has-type]  # Celery is untyped
+        kept = {name: one for name, one in given.items() if one is not None and name not in UNUSED}
+        self._request_dict = kept | {WATCHED: not groups or "task" in groups, "headers": NO_HEADERS}
 
     def continues(self, runtime: float, id: str, name: str, kwargs: str) -> None:
         """Its job has succeeded, and its process performs another."""
@@ -50,7 +54,7 @@ class JobRequest(Request):
         if own_broker():
             self.acknowledged = True
             # What would tell it is let go of: thousands of requests are kept at a time.
-            self._message = self._on_ack = self._on_reject = None
+            self._message = self._on_ack = self._on_reject = self._body = None
         else:
             super().acknowledge()
 

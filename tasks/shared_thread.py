@@ -1,9 +1,12 @@
 """The pool for tasks that mostly wait: thousands of them in one thread."""
 
 import gc
+import os
+import time
 from collections.abc import Callable
 from typing import Any
 
+from celery.app.trace import fast_trace_task
 from celery.concurrency.base import BasePool, apply_target
 
 from runner.tasks import capacity, jobs
@@ -48,8 +51,21 @@ class TaskPool(BasePool):
         accept_callback: Callable[..., Any] | None = None,
         **_: Any,
     ) -> None:
-        """Run a job. No `partial`: it would take 500 bytes more of each task that waits, as in `jobs.JobTask`."""
-        self.tasks.begin(lambda: apply_target(target, args, kwargs, callback, accept_callback))
+        """Run a job.
+
+        No `partial`, and no call with ``*args``: each would take 500 bytes more of each task that waits, as in
+        `jobs.JobTask`.
+        """
+        if args is None or accept_callback is None or callback is None or target is not fast_trace_task:
+            self.tasks.begin(lambda: apply_target(target, args, kwargs, callback, accept_callback))
+            return
+        request = args[2]  # which has been decoded
+
+        def run() -> None:
+            accept_callback(os.getpid(), time.monotonic())
+            callback(jobs.trace(request))
+
+        self.tasks.begin(run)
 
 
 def _collect_seldom() -> None:

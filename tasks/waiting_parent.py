@@ -11,10 +11,10 @@ import select
 import signal
 import sys
 import time
-from types import FrameType
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # not by `typing`, which takes a megabyte
 if TYPE_CHECKING:
+    from types import FrameType
     from typing import Any
 
 STATE = "RUNNER_PARENT_STATE"  #: where each of the two programs tells the other what it knows
@@ -37,7 +37,7 @@ def main() -> int:
     running = {os.pidfd_open(one["pid"]): one["pid"] for one in state["workers"] if one["pid"]}
     asked: list[int] = []
 
-    def ask(signum: int, _frame: FrameType | None) -> None:
+    def ask(signum: int, _frame: "FrameType | None") -> None:
         asked.append(signum)
         os.write(told, bytes([signum]) * len(running))
         for pid in list(running.values()):  # once is enough; whoever asks a third time means it

@@ -6,11 +6,10 @@ compares: it is there once. A commit names the nonce of what it does not know to
 No write fails because of what was told before it: what the store will never take is left out, and the log says so.
 """
 
-import itertools
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -60,16 +59,20 @@ class RunEvents(ClaimedSteps):
     _unsent: list[Telling] | None
     _sent: _Batch | None = None  #: of which it is not known whether they came
     _is_awaited = False  #: whether `call_later` looks at it
+    _said = 0  #: how often it said something
 
     @cached_property
     def _append(self) -> PackedScript:
         return PackedScript(scripts.load("append_event"), self._run, self._branch, self._task, *self._who.values())
 
-    @cached_property
-    def _nonces(self) -> Iterator[str]:
+    def _nonce(self) -> str:
         """Of what it says among the run's events: most tasks say nothing."""
-        me = os.urandom(4).hex()
-        return (f"{me}.{number}" for number in itertools.count())
+        self._said += 1
+        return f"{self._me}.{self._said}"
+
+    @cached_property
+    def _me(self) -> str:
+        return os.urandom(4).hex()
 
     def note(self, kind: str, text: str) -> None:
         """Put a line among the run's events."""
@@ -81,7 +84,7 @@ class RunEvents(ClaimedSteps):
                 **self._who,
                 "kind": kind,
                 "text": redact(text),
-                "nonce": next(self._nonces),
+                "nonce": self._nonce(),
             }
             self._held(scripts.load("note"), **slots)
 
@@ -149,7 +152,7 @@ class RunEvents(ClaimedSteps):
         rows = [
             [kind, about, more, *map(_reference, relatives), ends] for _, kind, about, more, relatives, ends in tellings
         ]
-        nonce, before = next(self._nonces), rows[:-1]
+        nonce, before = self._nonce(), rows[:-1]
         recorded, others = (json.dumps(one, ensure_ascii=False) if one else "" for one in (steps, before))
         return _Batch([one[0] for one in tellings], nonce, (*rows[-1], trigger, recorded, stamp(), nonce, others))
 

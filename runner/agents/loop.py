@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from runner.agents import Agent, hook_calls, model_call, structured_output, tool_call
 from runner.agents.agent_state import AgentState, at_work
-from runner.agents.machine import REPAIRS, Ask, Done, Fail, Rules, Say, Summary, Use, next_move
+from runner.agents.machine import NONE, REPAIRS, Ask, Done, Fail, Rules, Say, Summary, Use, next_move
 from runner.agents.steps import AgentAction, AgentFinish
 from runner.agents.tools import as_tools, schema_of
 from runner.core.errors import ModelError, TaskError
@@ -79,7 +79,7 @@ def work(state: AgentState) -> str:
     rules = Rules(
         max_iter=state.agent.max_iter,
         repairs=REPAIRS + state.failed * (REPAIRS + 1),
-        answering=frozenset(name for name, tool in state.tools.items() if tool.result_as_answer),
+        answering=frozenset(name for name, tool in state.tools.items() if tool.result_as_answer) if offered else NONE,
         unfit=_unfit(state.response_model),
     )
     tool_call.recall(state)

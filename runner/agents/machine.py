@@ -23,6 +23,7 @@ _NOW = "You may use no more tools. Give your best final answer now, from what yo
 _EMPTY = "Your answer was empty. Give your answer as text."
 _UNFIT = "That answer does not fit: "
 
+NONE: frozenset[str] = frozenset()
 REPAIRS = 2
 """`Rules.repairs`, in one attempt."""
 
@@ -78,7 +79,7 @@ class Rules:
 
     max_iter: int = 25
     repairs: int = REPAIRS
-    answering: frozenset[str] = frozenset()
+    answering: frozenset[str] = NONE
     unfit: Callable[[str], str | None] | None = None
 
 

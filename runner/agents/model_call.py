@@ -158,7 +158,7 @@ class StepObserver:
         self._begun = False
         self.reports = state.journal.watched
         self.taken = False
-        self.read: Callable[[Any], Message] = lambda value: {"role": "assistant", "content": str(value)}
+        self.read: Callable[[Any], Message] = _as_message
 
     def began(self) -> None:
         """A call is about to be made; the client may make it several times."""
@@ -204,6 +204,10 @@ class StepObserver:
     def _emit(self, event: LLMCallStartedEvent | LLMCallCompletedEvent | LLMCallFailedEvent) -> None:
         if self._begun and self.reports:
             event_bus.emit(self._source, event)
+
+
+def _as_message(value: Any) -> Message:
+    return {"role": "assistant", "content": str(value)}
 
 
 def is_ours(model: BaseLLM) -> TypeGuard[LLM]:

@@ -184,6 +184,8 @@ class Workdir:
 class TaskFiles:
     """The files that a task's code sees: those of its bundle, and its folder."""
 
+    __slots__ = ("_bundle", "_work")
+
     def __init__(self, bundle: Callable[[], Path], work: Callable[[], Path]) -> None:
         self._bundle = bundle
         self._work = work

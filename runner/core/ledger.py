@@ -153,7 +153,10 @@ class NextStep(dict[AccountKey, AccountKey | None]):
     def begins(self, entry: AccountKey, *, soon: bool) -> None:
         """A step begins; ``soon``: right after the latest record."""
         if self.recorded is not None:
-            self[self.recorded] = entry if soon else None
+            if soon:
+                self[self.recorded] = entry
+            else:
+                self.pop(self.recorded, None)
             self.recorded = None
 
 

@@ -170,19 +170,15 @@ class NativeAdapter:
                 record = outputs.record(_as_output(doer, context, work, finish, _as_declared(work.key, task, value)))
             return self._as_stored(crew, work, record)
 
-        def once() -> TaskOutput:
-            return self._attempt(crew, task, doer, context, work, finish)
+        if task.human_input:
 
-        def attempt() -> TaskOutput:
-            if task.run is not None and not task.checks:
-                return once()
-            with native_task.agent_at_work(crew, task, context, work):
-                return native_task.checked(task, doer, context, work, once)
+            def again(record: Mapping[str, Any]) -> TaskOutput:
+                return _as_output(doer, context, work, finish, outputs.from_record(record))
 
-        def again(record: Mapping[str, Any]) -> TaskOutput:
-            return _as_output(doer, context, work, finish, outputs.from_record(record))
-
-        output = reviewed(context, work, attempt, again) if task.human_input else attempt()
+            passed = partial(self._passed, crew, task, doer, context, work, finish)
+            output = reviewed(context, work, passed, again)
+        else:
+            output = self._passed(crew, task, doer, context, work, finish)
         for callback in callbacks:
             callback(output)
         return self._as_stored(crew, work, outputs.record(output))
@@ -207,6 +203,24 @@ class NativeAdapter:
             about = {"name": key, "description": interpolate(task.description, work.inputs), "agent": role}
             done[key] = finish(key, found[key].model_copy(update=about))
         return kickoff_callbacks.end(crew, work, done, keys[-1])
+
+    def _passed(
+        self,
+        crew: Crew,
+        task: Task,
+        doer: Agent | None,
+        context: TaskContext,
+        work: Work,
+        finish: Callable[[str, TaskOutput], TaskOutput],
+    ) -> TaskOutput:
+        """Return the first output that passes the guardrails."""
+        if task.run is not None and not task.checks:
+            return self._attempt(crew, task, doer, context, work, finish)
+        with native_task.agent_at_work(crew, task, context, work):
+            if not native_task.checks_of(task, doer):
+                return self._attempt(crew, task, doer, context, work, finish)
+            once = partial(self._attempt, crew, task, doer, context, work, finish)
+            return native_task.checked(task, doer, context, work, once)
 
     def _attempt(
         self,

@@ -225,6 +225,10 @@ class TaskContext:
         """A copy of the task, with the inputs filled into its texts."""
         return self._fill()  # few ask, and to copy it costs more than to do a small one
 
+    def drop_copy(self) -> None:
+        """Let go of that copy, which has not been changed: a task that waits for its model has read its texts."""
+        self.__dict__.pop("task", None)
+
     @property
     def inputs(self) -> dict[str, Any]:
         """The run's inputs by name. Reads are recorded: a fork that changes an input runs the tasks again that

@@ -1,7 +1,6 @@
 """Performs a native task around its ``run``: the agent's conversation, guardrails, the condition."""
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from runner.agents import Agent, conversation, delegation, loop, mcp, structured_output
@@ -32,25 +31,33 @@ def is_wanted(task: ConditionalTask, work: Work, context: TaskContext) -> bool:
     return task.should_execute(context.outputs[earlier[-1]] if earlier else TaskOutput())
 
 
-@contextlib.contextmanager
-def agent_at_work(crew: Crew, task: Task, context: TaskContext, work: Work) -> Iterator[None]:
-    """Emit the events of the agent that performs the task. A resumed agent continues under its first start."""
-    agent = crew.doer(task)
-    if agent is None or task.run is not None:
-        yield
-        return
-    about: dict[str, Any] = {"agent": agent, "task": task}
-    if not (at_work_here(work) or resume_start("agent_execution_started", str(task.id))):
-        prompt = context.task.description
-        event_bus.emit(agent, AgentExecutionStartedEvent(tools=tools_of(crew, task), task_prompt=prompt, **about))
-    try:
-        yield
-    except BaseException as error:
-        if work.is_resumable and isinstance(error, Interrupted | ClaimLost):
-            raise  # that is not an error of the agent's, which resumes elsewhere
-        event_bus.emit(agent, AgentExecutionErrorEvent(error=describe(error, agent), **about))
-        raise
-    event_bus.emit(agent, AgentExecutionCompletedEvent(**about))
+class agent_at_work:
+    """Emits the events of the agent that performs the task. A resumed agent continues under its first start. (A
+    generator would take 300 bytes more of each agent that waits.)
+    """
+
+    __slots__ = ("_agent", "_context", "_crew", "_task", "_work")
+
+    def __init__(self, crew: Crew, task: Task, context: TaskContext, work: Work) -> None:
+        self._crew, self._task, self._context, self._work = crew, task, context, work
+        self._agent = crew.doer(task) if task.run is None else None
+
+    def __enter__(self) -> None:
+        if (agent := self._agent) is None:
+            return
+        task = self._task
+        if not (at_work_here(self._work) or resume_start("agent_execution_started", str(task.id))):
+            about: dict[str, Any] = {"tools": tools_of(self._crew, task), "task_prompt": self._context.task.description}
+            event_bus.emit(agent, AgentExecutionStartedEvent(agent=agent, task=task, **about))
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if (agent := self._agent) is None:
+            return
+        about: dict[str, Any] = {"agent": agent, "task": self._task}
+        if error is None:
+            event_bus.emit(agent, AgentExecutionCompletedEvent(**about))
+        elif not (self._work.is_resumable and isinstance(error, Interrupted | ClaimLost)):  # it resumes elsewhere
+            event_bus.emit(agent, AgentExecutionErrorEvent(error=describe(error, agent), **about))
 
 
 def at_work_here(work: Work) -> bool:
@@ -81,6 +88,9 @@ def ask(crew: Crew, task: Task, context: TaskContext, work: Work, fill: Callable
             conversation.introduce(agent, fill, work.journal),
             conversation.brief(filled.description, filled.expected_output, context.context, form),
         )
+        del filled
+    if crew.planner is None:
+        context.drop_copy()
     return loop.work(state)
 
 
@@ -100,14 +110,20 @@ def planned(crew: Crew, task: Task, context: TaskContext) -> str:
     return f"{filled}\n\nThe plan for it:\n{plan}" if plan else filled
 
 
+def checks_of(task: Task, doer: Agent | None) -> list[Any]:
+    """Return the guardrails of a task: its agent's first."""
+    if doer is not None and task.run is None and doer.guardrail is not None:
+        return [doer.guardrail, *task.checks]
+    return task.checks
+
+
 def checked(
     task: Task, doer: Agent | None, context: TaskContext, work: Work, attempt: Callable[[], TaskOutput]
 ) -> TaskOutput:
     """Return the first output that passes all guardrails, up to the guardrail retry limit. Raises `GuardrailFailed`."""
-    checks, most = task.checks, task.guardrail_max_retries
-    if doer is not None and task.run is None and doer.guardrail is not None:
-        most = max(most, doer.guardrail_max_retries) if checks else doer.guardrail_max_retries
-        checks = [doer.guardrail, *checks]
+    checks, most = checks_of(task, doer), task.guardrail_max_retries
+    if doer is not None and len(checks) > len(task.checks):
+        most = max(most, doer.guardrail_max_retries) if task.checks else doer.guardrail_max_retries
     most += work.failed * (most + 1)  # attempts before this one are replayed; each may ask as often
 
     def check(output: TaskOutput, failed: int) -> tuple[TaskOutput, str | None]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from runner.core import backoff
-from runner.core.errors import GuardrailFailed, MissingDependency
+from runner.core.errors import GuardrailFailed, MissingDependency, OutputGone
 from runner.core.jobs import Claim
 from runner.core.ledger import Counters
 from runner.core.output import TaskOutput
@@ -104,6 +104,13 @@ class Attempt(ABC):
     def outputs(self, keys: Sequence[str]) -> Mapping[str, TaskOutput]:
         """Return the outputs of the committed ones among these tasks."""
 
+    def fetch(self, keys: Sequence[str]) -> Mapping[str, TaskOutput]:
+        """Return the outputs of these tasks. Raises `OutputGone` if one is not there."""
+        found = self.outputs(keys)
+        if gone := [key for key in keys if key not in found]:
+            raise OutputGone(gone)
+        return found
+
     def branch(self) -> Branch | None:
         """Return the branch, for reading, of a dynamic plan; None otherwise."""
         return None
@@ -137,6 +144,12 @@ class Attempt(ABC):
 
     def note(self, kind: str, text: str) -> None:  # noqa: B027 - a hook
         """Append a line to the run's events."""
+
+    def note_and_check(self, kind: str, text: str) -> None:
+        """Append a line to the run's events, for the task's code. Raises what stops the task."""
+        with self.cancel_scope.write:
+            self.note(kind, text)
+        self.cancel_scope.check()
 
     def unrecorded(self, where: str) -> None:
         """A model call that the journal cannot record is about to be sent."""

@@ -226,7 +226,7 @@ class Signatures:
 
     def __init__(self, of: Callable[[str], str]) -> None:
         self._of = of
-        self._good: set[tuple[str, ...]] = set()
+        self._good: frozenset[tuple[str, ...]] = frozenset()
 
     def check(self, run: str, *code: str) -> None:
         """Raise `Unsigned` unless this code is signed. One round trip for each code, and none without a key."""
@@ -234,7 +234,7 @@ class Signatures:
             return
         if signing.keys() and not signing.verify(self._of(run), *code):
             raise Unsigned(run)
-        self._good.add(code)
+        self._good |= {code}
 
 
 class AttemptFolder:

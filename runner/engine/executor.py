@@ -4,7 +4,7 @@ Performing a task results in a decision; storing it is a separate step. The proc
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -14,7 +14,7 @@ from runner.bundles import reading, task_files
 from runner.core import output as outputs
 from runner.core import waiting
 from runner.core.clock import SYSTEM
-from runner.core.errors import ClaimLost, InputRequired, Interrupted, OutputGone, TaskTimeout, TimedOut
+from runner.core.errors import ClaimLost, InputRequired, Interrupted, TaskTimeout, TimedOut
 from runner.core.idempotency import task_origin
 from runner.core.jobs import Claim
 from runner.core.output import TaskOutput
@@ -178,17 +178,6 @@ def _work(attempt: Attempt, plan: Plan, own: Plan, journal: Journal) -> Work:
     claim = attempt.claim
     job = claim.job
 
-    def fetch(keys: Sequence[str]) -> Mapping[str, TaskOutput]:
-        found = attempt.outputs(keys)
-        if gone := [key for key in keys if key not in found]:
-            raise OutputGone(gone)
-        return found
-
-    def note(kind: str, text: str) -> None:
-        with attempt.cancel_scope.write:
-            attempt.note(kind, text)
-        attempt.cancel_scope.check()
-
     return Work(
         run_id=job.run_id,
         branch=job.branch,
@@ -197,8 +186,8 @@ def _work(attempt: Attempt, plan: Plan, own: Plan, journal: Journal) -> Work:
         plan=plan,
         inputs=claim.inputs,
         journal=journal,
-        fetch=fetch,
-        note=note,
+        fetch=attempt.fetch,
+        note=attempt.note_and_check,
         given={key: _task_output(key, stored) for key, stored in claim.context.items()},
         conversation=attempt.conversation,
         watch=attempt.watch,

@@ -24,7 +24,7 @@ _RLock = type(threading.RLock())  # which is made without a call of Python
 _UNKNOWN: tuple[Any, Any, bool] = (None, None, False)
 
 
-def _nobody(_: str) -> None: ...
+def _nobody(_: object) -> None: ...
 
 
 class Journal(ModelCalls):
@@ -36,6 +36,13 @@ class Journal(ModelCalls):
             conversation.
         code: the identity of the task's code; "" if unknown, and then no call is found by its chain.
     """
+
+    # An instance without them has more attributes than CPython shares the names of: 1,300 bytes more
+    __slots__ = (
+        "_found", "_held", "_known", "_lock", "_occurrences", "_overtaken", "_post", "_post_steps", "_progress",
+        "_recorded", "_recorder", "_writing", "calls_out", "cancel_scope", "clock", "code", "doing", "ended_by",
+        "files", "on_unrecorded", "replay_from_start", "tool_observer", "watched",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -65,7 +72,7 @@ class Journal(ModelCalls):
         self._writing = _RLock() if not waiting.shared else waiting.TaskLock()
         self.calls_out = set()
         self.watched, self.replay_from_start, self.code = watched, replay_from_start, code
-        self.ended_by: Callable[[BaseException], None] = lambda _: None  # what hears the error that ends the attempt
+        self.ended_by: Callable[[BaseException], None] = _nobody  # what hears the error that ends the attempt
         self.tool_observer: Callable[[str, Callable[..., Any]], StepObserver] | None = None  # of uses by frameworks
         self.on_unrecorded: Callable[[str], None] = _nobody  # what hears where a call goes that is not recorded
         self.files = NO_FILES

@@ -4,12 +4,11 @@ A client searches all of its connections for each request. So there are several,
 at a time; they share one TLS context, which takes a megabyte and tens of milliseconds to create.
 """
 
-import contextlib
 import functools
 import os
 import sys
 import weakref
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import anyio
@@ -55,23 +54,16 @@ class SharedClients:
         self._make, self._http = make, http
         self._with_room: list[list[Any]] = []  # clients, and how many calls each has in flight; others are in use
 
-    @contextlib.asynccontextmanager
-    async def one(self) -> AsyncIterator[Any]:
+    def one(self) -> Any:
         """Provide a client for one call: its own, unless the event loop is shared by many tasks."""
-        if not waiting.is_shared_loop():
-            async with self._make() as client:
-                yield client
-            return
+        return _ForOneCall(self._take(), self._with_room) if waiting.is_shared_loop() else self._make()
+
+    def _take(self) -> list[Any]:
         kept = self._free()
         kept[1] += 1
         if kept[1] == AT_ONCE:
             self._with_room.remove(kept)
-        try:
-            yield kept[0]
-        finally:
-            if kept[1] == AT_ONCE:
-                self._with_room.append(kept)
-            kept[1] -= 1
+        return kept
 
     def warm(self) -> Any:
         """Create a client, and import what an event loop needs for its first connection. Not for the loop's thread."""
@@ -86,6 +78,23 @@ class SharedClients:
             kept = [self._make(http_client=self._http(verify=_tls(self._http))), 0]
             self._with_room.append(kept)
         return kept
+
+
+class _ForOneCall:
+    """A client that others use, too. (A generator would take 500 bytes more of each agent that waits.)"""
+
+    __slots__ = ("_kept", "_with_room")
+
+    def __init__(self, kept: list[Any], with_room: list[list[Any]]) -> None:
+        self._kept, self._with_room = kept, with_room
+
+    async def __aenter__(self) -> Any:
+        return self._kept[0]
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._kept[1] == AT_ONCE:
+            self._with_room.append(self._kept)
+        self._kept[1] -= 1
 
 
 @functools.cache
