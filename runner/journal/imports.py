@@ -51,15 +51,19 @@ class ReadCalls(OneByOne):
         self.unrecorded = 0  #: how many went past the journal
         self._journal = Journal(dict(self.records), self, CancelScope())
         self._journal.root, self._journal.on_unrecorded = root, self._past
-        self._paying = paying
-        if not paying:
-            self._place = self._journal.place_call
-            self._journal.place_call = self._recorded_only  # type: ignore[method-assign]  # this one's
+        self._stop: Callable[[], BaseException] | None = None if paying else self._refuse
+        self._place = self._journal.place_call
+        self._journal.place_call = self._place_or_stop  # type: ignore[method-assign]  # this one's
         self._known, self._asking = known, threading.RLock()
         if known is not None:
+            self._looking = {name: getattr(self._journal, name) for name in _LOOKING}
             for name in _LOOKING:
                 setattr(self._journal, name, partial(self._after_known, name))
         self._open = contextlib.ExitStack()
+
+    def stop_at_call(self, stop: Callable[[], BaseException]) -> None:
+        """From here on a new call is not made: what ``stop`` returns is raised where it would be."""
+        self._stop = self._stop or stop
 
     def __enter__(self) -> None:
         self._open.enter_context(importing(self._journal))
@@ -94,22 +98,24 @@ class ReadCalls(OneByOne):
                 found = known()
                 self.records.update(found)
                 self._journal.add_recorded(found)
-                for one in _LOOKING:
-                    delattr(self._journal, one)
+                for one, method in self._looking.items():
+                    setattr(self._journal, one, method)
         return getattr(self._journal, name)(*about, **how)
 
     def _past(self, _: str) -> None:
-        if not self._paying:
-            self.refused = True
-            raise UnpaidCall
+        if self._stop is not None:
+            raise self._stop()
         self.unrecorded += 1
 
-    def _recorded_only(self, *about: Any, **how: Any) -> Any:
+    def _place_or_stop(self, *about: Any, **how: Any) -> Any:
         frame, place, recorded = self._place(*about, **how)
-        if recorded is None and frame.gave_up is None:
-            self.refused = True
-            raise UnpaidCall
+        if recorded is None and frame.gave_up is None and self._stop is not None:
+            raise self._stop()
         return frame, place, recorded
+
+    def _refuse(self) -> BaseException:
+        self.refused = True
+        return UnpaidCall()
 
 
 @contextlib.contextmanager

@@ -180,18 +180,15 @@ def test_what_only_one_process_asks_at_import_is_recorded_for_its_task(
     assert (row.calls, row.replayed, row.in_doubt) == (1, 1, 0)
 
 
-@pytest.mark.parametrize("name", ["main()", "__main__()"])
-def test_a_program_imports_its_file_in_its_task(name: str, crew_of: Any, models: ModelServer, here: InProcess) -> None:
+def test_a_program_imports_its_file_in_its_task(crew_of: Any, models: ModelServer, here: InProcess) -> None:
     file = crew_of("""
     found = ask("import")
 
     def main():
         return f"{found}, {ask('import')}, {ask('main')}"
 
-    if __name__ == "__main__":
-        print(main())
     """)
-    prepared = prepare(f"{file}:{name}")
+    prepared = prepare(f"{file}:main()")
     for run in ("r-1", "r-2"):
         submitted(here, prepared, run)
         here.work()
@@ -199,6 +196,32 @@ def test_a_program_imports_its_file_in_its_task(name: str, crew_of: Any, models:
     key = "main"
     assert here.texts("r-1") == {key: "import 0, import 1, main 2"}
     assert here.texts("r-2") == {key: "import 0, import 3, main 4"}
+
+
+def test_a_script_does_nothing_of_its_own_before_its_task(
+    crew_of: Any, models: ModelServer, here: InProcess, tmp_path: Path
+) -> None:
+    # Given a script that asks a model and uses a tool, which is no step, at its top level
+    trace = tmp_path / "trace"
+    file = crew_of(f"""
+    found = ask("top")
+    with open({str(trace)!r}, "a") as file:
+        file.write(found)
+
+    if __name__ == "__main__":
+        print(found, ask("block"))
+    """)
+    # When it is submitted as a script, then it has done neither
+    prepared = prepare(f"{file}:__main__()")
+    assert models.requests == 0
+    assert not trace.exists()
+    # And each run does all of it once
+    for run in ("r-1", "r-2"):
+        submitted(here, prepared, run)
+        here.work()
+    assert asked(models) == {"top": 2, "block": 2}
+    assert trace.read_text() == "top 0top 2"
+    assert here.texts("r-2") == {"main": "top 2 block 3"}
 
 
 def test_a_durable_function_that_is_called_at_import_is_called_once(
