@@ -98,9 +98,26 @@ class PydanticAI(AgentFramework):
         for kind in made_of_others:
             run_again_beside(kind, "call_tool")
         _record_outputs(import_module("pydantic_ai._output"))
+        _have_handler_run_again(import_module("pydantic_ai.agent").AbstractAgent)
         counts = sys.modules.get(_COUNTS)
         for name in ("record_request", "record_tool_call", "record_usage") if counts is not None else ():
             setattr(counts, name, runs_again(getattr(counts, name)))
+
+
+def _have_handler_run_again(agent: Any) -> None:
+    """What a handler of events changes in ``deps`` is not recorded with the tool uses beside it."""
+    begin = agent.run
+    if hasattr(begin, "runs_again"):
+        return
+
+    @functools.wraps(begin)
+    async def run(self: Any, *args: Any, event_stream_handler: Any = None, **kwargs: Any) -> Any:
+        found = event_stream_handler or self.event_stream_handler
+        handler = None if found is None else runs_again(found)
+        return await begin(self, *args, event_stream_handler=handler, **kwargs)
+
+    run.runs_again = True  # type: ignore[attr-defined]  # a mark on a function
+    agent.run = run
 
 
 def _record_outputs(module: Any) -> None:

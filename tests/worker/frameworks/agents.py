@@ -8,3 +8,5 @@ _FOUND = runpy.run_path(str(_CHAOS / "framework_agents.py"))
 AGENTS: dict[str, str] = _FOUND["AGENTS"]
 OUTPUTS: dict[str, str] = _FOUND["OUTPUTS"]
 CONTEXTS: dict[str, str] = runpy.run_path(str(_CHAOS / "context_agents.py"))["CONTEXTS"]
+HOOKS: dict[str, str] = runpy.run_path(str(_CHAOS / "hook_agents.py"))["HOOKS"]
+HOOKS_ELSEWHERE: dict[str, str] = runpy.run_path(str(_CHAOS / "hook_agents_elsewhere.py"))["ELSEWHERE"]
