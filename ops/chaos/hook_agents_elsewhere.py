@@ -284,11 +284,9 @@ from google.genai import types
 class Counts(BasePlugin):
     async def before_tool_callback(self, *, tool, tool_args, tool_context):
         note("plugin before", tool_args)
-        tool_context.state["hooks"] = tool_context.state.get("hooks", []) + ["plugin before"]
 
     async def after_tool_callback(self, *, tool, tool_args, tool_context, result):
         note("plugin after", result)
-        tool_context.state["hooks"] = tool_context.state.get("hooks", []) + ["plugin after"]
 
 
 def before(tool, args, tool_context):
