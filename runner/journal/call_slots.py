@@ -40,6 +40,7 @@ class CallSlots:
         self._highest: defaultdict[str, int] = defaultdict(int)
         self._numbers: defaultdict[str, int] = defaultdict(int)
         self._inside: defaultdict[str, list[str]] = defaultdict(list)
+        self._recorded = recorded
         self._chains: dict[tuple[str, str], str] = {}
         for key in dict.fromkeys(keys):
             if _KEY.fullmatch(key):
@@ -74,7 +75,7 @@ class CallSlots:
 
     def reserve(self, prefix: str, digest: str, *, unattributed: bool = False) -> CallSlot:
         """Reserve the slot of the next call with this request; the steps that enclose an ``unattributed`` call are
-        unknown.
+        unknown: it may be any of those whose result is not recorded.
         """
         self._numbers[prefix] = number = self._numbers[prefix] + 1
         request = self._request(prefix, digest, unattributed=True) if unattributed else f"{prefix}@{digest}"
@@ -97,8 +98,13 @@ class CallSlots:
     def _request(self, prefix: str, digest: str, *, unattributed: bool) -> str:
         request = f"{prefix}@{digest}"
         if unattributed and not self._waiting.get(request):
-            return next((r for r, keys in self._waiting.items() if keys and r.endswith(f"@{digest}")), request)
+            others = (r for r, keys in self._waiting.items() if keys and r.endswith(f"@{digest}"))
+            return next((other for other in others if not self._is_skipped(other)), request)
         return request
+
+    def _is_skipped(self, request: str) -> bool:
+        """Whether it was made in a step with a result, which is replayed without its calls."""
+        return any(char == "/" and request[:end] in self._recorded for end, char in enumerate(request))
 
     def release(self, place: CallSlot) -> None:
         """Release the slot of a failed call, if it was the latest one there, so that the next call takes it."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from runner.journal.journal import Journal
 from runner.journal.nested import ChildJournal
+from runner.journal.steps import Frame, current_step, supposed_step
 
 _enclosing: ContextVar[Journal | None] = ContextVar("runner_enclosing_journal", default=None)
 _inherited: ContextVar[Journal | None] = ContextVar("runner_brought_journal", default=None)  # of who began the thread
@@ -104,11 +105,22 @@ def current_journal(*, imports: bool = False) -> tuple[Journal, bool] | None:
     journal = _enclosing.get()
     if journal is not None:
         return journal, False
-    journal = _inherited.get()
-    if journal is not None:
-        return journal, True
-    journal = sole_journal()
-    return (journal, True) if journal is not None else None
+    journal = _inherited.get() or sole_journal()
+    if journal is None:
+        return None
+    _suppose_step(journal)
+    return journal, True
+
+
+def _suppose_step(journal: Journal) -> None:
+    """Have a step be current in this thread: the one that began it while that is in progress, else the only one that
+    is; else none.
+    """
+    here = current_step.get()
+    if here is None or here is supposed_step.get() or here not in here.journal.doing.frames:
+        here = journal.doing.sole()
+        current_step.set(here)
+        supposed_step.set(here)
 
 
 def sole_journal() -> Journal | None:
@@ -135,7 +147,8 @@ _following = threading.Lock()
 
 
 def _follow_threads() -> None:
-    """From now on, threads and work submitted to thread pools inherit the journal of the code that starts them.
+    """From now on, threads and work submitted to thread pools inherit the journal and the step of the code that starts
+    them.
 
     A new thread has an empty context (Python 3.14 may copy it), and with several tasks in one process nothing else says
     to which task its calls belong.
@@ -147,7 +160,7 @@ def _follow_threads() -> None:
 
     @wraps(start)
     def started(thread: threading.Thread) -> None:
-        here = journal_here(), _importing.get()
+        here = _here()
         if here != _NOWHERE:
             thread.run = partial(_inheriting, here, thread.run)  # type: ignore[method-assign]  # this one thread's
         start(thread)
@@ -155,7 +168,7 @@ def _follow_threads() -> None:
     @wraps(submit)
     def submitted(pool: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
         # Also without a journal: the pool's thread may have been begun by another task.
-        return submit(pool, _inheriting, (journal_here(), _importing.get()), fn, *args, **kwargs)
+        return submit(pool, _inheriting, _here(), fn, *args, **kwargs)
 
     for owner, name, method in ((threading.Thread, "start", started), (ThreadPoolExecutor, "submit", submitted)):
         setattr(owner, name, method)
@@ -166,14 +179,19 @@ def journal_here() -> Journal | None:
     return _enclosing.get() or _inherited.get()
 
 
-_Here = tuple[Journal | None, Journal | None]
-_NOWHERE: _Here = (None, None)
+_Here = tuple[Journal | None, Journal | None, Frame | None]
+_NOWHERE: _Here = (None, None, None)
+
+
+def _here() -> _Here:
+    return journal_here(), _importing.get(), current_step.get()
 
 
 def _inheriting(here: _Here, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    token, importing = _inherited.set(here[0]), _importing.set(here[1])
+    journal, importing, step = _inherited.set(here[0]), _importing.set(here[1]), current_step.set(here[2])
     try:
         return fn(*args, **kwargs)
     finally:
+        current_step.reset(step)
         _importing.reset(importing)
-        _inherited.reset(token)
+        _inherited.reset(journal)

@@ -12,7 +12,7 @@ from runner.journal.give_ups import GiveUp
 from runner.journal.recorder import BegunStep, DoneStep
 from runner.journal.records import HELD_AT_MOST
 from runner.journal.step_writes import StepWrites
-from runner.journal.steps import Frame, current_step, supersede
+from runner.journal.steps import Frame, current_step, supersede, supposed_step
 
 
 class ModelCalls(StepWrites):
@@ -25,7 +25,8 @@ class ModelCalls(StepWrites):
         """Whether a model call with this hash is recorded for the current position."""
         if not self.found:
             return False
-        outer = self.doing.sole() if unattributed else current_step.get()
+        outer = current_step.get()
+        unattributed = unattributed and outer is supposed_step.get()
         with self._lock:
             return self._calls.waits(self._within(outer), digest, unattributed=unattributed)
 
@@ -36,7 +37,8 @@ class ModelCalls(StepWrites):
 
         ``digest`` is its request's hash, ``model`` returns the name; ``unattributed``: from a thread without context.
         """
-        outer = self.doing.sole() if unattributed else current_step.get()
+        outer = current_step.get()
+        unattributed = unattributed and outer is supposed_step.get()
         with self._lock:
             self.calls += 1
             place = self._calls.reserve("" if outer is None else self._within(outer), digest, unattributed=unattributed)

@@ -97,6 +97,8 @@ class RecordedSteps(Turns):
         """Return the next step with this `steps.identity` within ``outer``, as a frame ``of`` that class, and its
         record.
         """
+        if outer is not None and outer not in outer.journal.doing.frames:  # it is over, and this thread of it is not
+            outer = None
         with self._lock:
             identity = name if outer is None else self._within(outer) + name
             self._occurrences[identity] = occurrence = self._occurrences.get(identity, 0) + 1

@@ -271,6 +271,12 @@ NO_FILES = NoFiles()
 # -- the steps that are being done, and how far the task is
 
 
+class Performing(Protocol):
+    """A task, or a part of one, that does steps."""
+
+    doing: "Doing"
+
+
 class Ends(Protocol):
     """What steps end in: a task, or the step around them."""
 
@@ -297,7 +303,7 @@ class Frame:
         *("before", "beside", "ends_in", "entry", "gave_up", "journal", "key", "last_ended", "outer", "recorded_as"),
     )
 
-    def __init__(self, journal: object, key: str, entry: AccountKey | None, outer: "Frame | None") -> None:
+    def __init__(self, journal: Performing, key: str, entry: AccountKey | None, outer: "Frame | None") -> None:
         self.journal, self.key, self.entry, self.outer = journal, key, entry, outer
         self.recorded_as = key
         self.last_ended = self.before = ""
@@ -326,6 +332,8 @@ class Frame:
 
 
 current_step: ContextVar[Frame | None] = ContextVar("runner_step", default=None)
+supposed_step: ContextVar[Frame | None] = ContextVar("runner_supposed_step", default=None)
+"""The current step where it is only a guess: in a thread that no step in progress began."""
 _superseding = threading.Lock()  # the frames of nested journals are changed under one, of all tasks
 
 

@@ -12,10 +12,12 @@ from typing import Any
 import httpx2
 import pytest
 
+from runner import durable
 from runner.core.errors import Interrupted
 from runner.core.ledger import STEP, AccountKey, Counters, Usage
 from runner.events import event_bus
 from runner.events.call_events import CallDivergedEvent, LLMCallCompletedEvent, LLMCallFailedEvent, LLMCallStartedEvent
+from runner.journal.call_slots import is_call
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.journal import Journal
 from runner.llm.recording import CallContext, CallResult, caller, calling, journaled
@@ -265,6 +267,64 @@ def test_a_thread_is_part_of_the_task_that_began_it(server, account, attempt, as
     assert (server.paid, account.paid.total()) == (3, 3)
 
 
+def in_a_pool(ask: Any) -> str:
+    with ThreadPoolExecutor(1) as pool:
+        return str(pool.submit(ask, "it").result())
+
+
+def in_a_thread(ask: Any) -> str:
+    said: list[str] = []
+    thread = threading.Thread(target=lambda: said.append(ask("it")))
+    thread.start()
+    thread.join()
+    return said.pop()
+
+
+class OneThread:
+    """A thread that the first use begins, and that all of them give work to, as a client's own loop is."""
+
+    def __init__(self) -> None:
+        self._work: Queue[Any] = Queue()
+        self._said: Queue[str] = Queue()
+
+    def __call__(self, ask: Any) -> str:
+        if not hasattr(self, "_thread"):
+            self._thread = threading.Thread(target=self._run, daemon=True)
+            self._thread.start()
+        self._work.put(lambda: ask("it"))
+        return self._said.get(timeout=20)
+
+    def _run(self) -> None:
+        while True:
+            self._said.put(self._work.get()())
+
+
+@pytest.mark.parametrize("way", [lambda: in_a_pool, lambda: in_a_thread, OneThread], ids=["pool", "thread", "queue"])
+@pytest.mark.parametrize("of", ["calls", "steps"])
+def test_what_a_thread_does_in_a_step_is_of_that_step(way, of, server, account, attempt, ask):
+    """Whenever it is killed: what a step that is replayed asked in a thread answers no later step."""
+    numbers = iter(range(100))
+    server.use(lambda _: Answer(f"answer {next(numbers)}"))
+    inner = durable(ask) if of == "steps" else ask
+
+    def task() -> list[str]:
+        in_thread = way()
+        use = durable(lambda i: (in_thread(inner), in_thread(inner)))
+        return [*use(1), *use(2), inner("it"), *use(3)]
+
+    whole = attempt(task, unattributed=True)
+    assert (len(set(whole)), server.paid) == (7, 7)
+    records, paid = dict(account.recorded), server.paid
+    for kept in range(len(records)):
+        account.recorded = dict(list(records.items())[:kept])
+        calls = sum(is_call(key) for key in account.recorded)
+        said = attempt(task, unattributed=True)
+        assert said[:calls] == whole[:calls], "each has its own answer"
+        assert len(set(said)) == 7, "and no two have the same"
+        assert server.paid - paid == 7 - calls
+        paid = server.paid
+
+
 def test_a_pool_of_threads_keeps_nobodys_journal(server, account, attempt, ask):
     with ThreadPoolExecutor(1) as pool:
         attempt(lambda: pool.submit(ask, "one").result(), unattributed=True)
@@ -305,6 +365,7 @@ def test_no_secret_is_recorded(server, account, attempt):
 def test_clients_that_are_imported_later_are_journaled_too(server):
     code = """
 from runner.llm.recording import journaled
+from runner.journal.call_slots import is_call
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.journal import Journal
 import sys, importlib.util
