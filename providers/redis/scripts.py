@@ -60,9 +60,12 @@ _READS = frozenset(
 """The commands of scripts that write nothing."""
 
 _RIGHTS = (
-    "local may=redis.acl_check_cmd local function deny(...) for _,one in ipairs({...}) do if not may(one) then "
+    "local may,any=redis.acl_check_cmd,KEYS[1] "
+    "local function deny(...) for _,one in ipairs({...}) do if not may(one,any,any,any) then "
     """error({err="NOPERM This user has no permissions to run the '"..string.lower(one).."' command"}) end end end"""
 )
+"""A command is asked about with a key wherever it may have one. For a user who may not use all keys Valkey looks for
+them, and crashes where one is not given."""
 
 Clock = str
 SERVER_CLOCK: Clock = "now"
@@ -130,7 +133,7 @@ class LuaScript:
 
         def check(needs: re.Match[str]) -> str:
             commands = re.findall(r'"\w+"', needs[1]) or [f'"{command}"' for command in self.commands]
-            asked = " and ".join(f"may({command})" for command in commands)
+            asked = " and ".join(f"may({command},any,any,any)" for command in commands)
             return f"if not({asked}) then deny({','.join(commands)}) end"
 
         return f"{_RIGHTS} {_NEEDS.sub(check, body)}"

@@ -63,10 +63,10 @@ plain = scripts.load.__wrapped__
 _WATCHED = """
     local server, wrote, known = redis, false, {}
     local redis = setmetatable({}, {__index = server})
-    function redis.acl_check_cmd(command)
+    function redis.acl_check_cmd(command, ...)
       if wrote then error({err = "ERR what it needs is asked after the first write"}) end
       known[command] = true
-      return server.acl_check_cmd(command)
+      return server.acl_check_cmd(command, ...)
     end
     local function watched(command)
       if wrote and not known[command] then error({err = "ERR nobody asked whether it may " .. command}) end

@@ -162,7 +162,9 @@ def test_whose_user_may_not_do_one_of_its_commands(
     calls: list[Call], raw: Redis, server: RedisServer, name: str
 ) -> None:
     """Without any of the commands that it needs it is refused before its first write, and the refusal passes."""
-    raw.acl_setuser("worker", enabled=True, passwords=["+pw"], keys=["*"], categories=["+@all"])
+    raw.acl_setuser(
+        "worker", enabled=True, passwords=["+pw"], keys=["?*"], categories=["+@all"]
+    )  # of which keys is looked at
     with Redis.from_url(server.url, username="worker", password="pw") as worker:
         for call in (call for call in calls if call.script.name == name):
             whole = Beside(raw, call.before)
