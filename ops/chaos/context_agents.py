@@ -151,10 +151,46 @@ assert paid == [item.value["seen"] for item in store.search(("seen",))]
 print(state["messages"][-1].content, paid)
 """
 
+LANGGRAPH_SENT = """
+import operator, os, signal
+from typing import Annotated
+
+from langchain.agents import AgentState, create_agent
+from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI
+from langgraph.config import get_config
+
+
+class State(AgentState):
+    paid: Annotated[list[int], operator.add]
+
+
+@tool
+def look(i: int) -> str:
+    "Looks at a thing."
+    graph = get_config()["configurable"]
+    paid = [*graph["__pregel_read"]("paid")]
+    found = pay(paid, i)
+    graph["__pregel_send"]([("paid", [i])])
+    return found
+
+
+def pay(paid: list[int], i: int) -> str:
+"""
+
+LANGGRAPH_SENT_END = """
+
+model = ChatOpenAI(model="gpt-4o-mini", base_url={url!r}, api_key="sk-secret", max_retries=0)
+graph = create_agent(model, [look], state_schema=State)
+state = graph.invoke({{"messages": [{{"role": "user", "content": "Dig."}}], "paid": []}})
+print(state["messages"][-1].content, state["paid"])
+"""
+
 CONTEXTS = {
     "pydantic-ai": PYDANTIC_AI + PAY.strip("\n") + PYDANTIC_AI_END,
     "openai-agents": OPENAI_AGENTS + PAY.strip("\n") + OPENAI_AGENTS_END,
     "langchain": LANGCHAIN + PAY.strip("\n") + LANGCHAIN_END,
+    "langgraph sent": LANGGRAPH_SENT + PAY.strip("\n") + LANGGRAPH_SENT_END,
     "langgraph store": LANGGRAPH_STORE + PAY.strip("\n") + LANGGRAPH_STORE_END,
 }
 """Each by its framework, with places as in `framework_agents`."""

@@ -1,9 +1,9 @@
 """Changes that a tool makes to objects lent by its framework: recorded with its call, and applied on replay.
 
 A replayed tool call does not run, so its changes of ``deps``, a ``context`` or a session's state are applied to those
-objects: in place, and only what changed. A snapshot covers dicts, lists, sets, and objects of the author's own classes.
-Objects of installed packages are values if `runner.core.encoding` can store them; others are handles (a client, a
-connection), which stay as they are in each process.
+objects: in place, and only what changed. A snapshot covers dicts, lists, deques, sets, and objects of the author's own
+classes. Objects of installed packages are values if `runner.core.encoding` can store them; others are handles (a
+client, a connection), which stay as they are in each process.
 """
 
 import abc
@@ -28,7 +28,7 @@ Change = list[Any]
 """``[path, kind, ...]``: where from the root, and what of it is another; JSON."""
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})
-_WHOLE = (set, collections.deque, bytearray)  #: kept whole, changed in place
+_WHOLE = (set, bytearray)  #: kept whole, changed in place
 _INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 _PYDANTIC = ("__pydantic_extra__", "__pydantic_private__", "__pydantic_fields_set__")
 
@@ -220,7 +220,7 @@ def _put(live: Any, kind: str, more: list[Any], root: Any, find: encoding.Find) 
         keep, tail = more[0], [value(one) for one in more[1]]
         if _AT_END in more[2:]:
             return functools.partial(live.extend, tail)
-        return functools.partial(live.__setitem__, slice(keep, None), tail)
+        return functools.partial(_set_items, live, keep, tail)
     keys = [_read(key, find) for key, _ in more[0]]
     given = [(key, value(one, key)) for key, (_, one) in zip(keys, more[0], strict=True)]
     gone = [_read(key, find) for key in more[1]]
@@ -234,6 +234,12 @@ def _read(stored: Sequence[Any], find: encoding.Find) -> Any:
 def _refill(live: Any, items: Any) -> None:
     live.clear()
     (live.update if isinstance(live, set) else live.extend)(items)
+
+
+def _set_items(live: "list[Any] | collections.deque[Any]", keep: int, tail: list[Any]) -> None:
+    while len(live) > keep:
+        live.pop()
+    live.extend(tail)
 
 
 def _set_keys(live: dict[Any, Any], given: Sequence[tuple[Any, Any]], gone: Sequence[Any]) -> None:
@@ -253,7 +259,7 @@ def _at(root: Any, path: Sequence[Any], find: encoding.Find) -> Any:
     live = root
     for step in path:
         key = _read(step, find) if isinstance(step, list) else step
-        live = live[key] if isinstance(live, dict | list | tuple) else getattr(live, key)
+        live = live[key] if isinstance(live, dict | list | tuple | collections.deque) else getattr(live, key)
     return live
 
 
@@ -261,7 +267,7 @@ def _kind_of(value: Any) -> str:
     """The kind of container; "" for a value."""
     if isinstance(value, dict):
         return _DICT
-    if type(value) is list:
+    if type(value) in (list, collections.deque):
         return _LIST
     if isinstance(value, tuple):
         return "" if _PLAIN.issuperset(map(type, value)) else _TUPLE

@@ -1,5 +1,6 @@
 """Graphs of LangGraph, and the agents of LangChain, which are such graphs."""
 
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -34,6 +35,7 @@ from runner.journal.tool_context import Without
 from runner.journal.tool_uses import Use
 
 _MESSAGES = "messages"
+_SEND = "__pregel_send"
 _ITSELF = {str, int, float, bool, list, tuple, set, type(None)}
 
 
@@ -243,10 +245,21 @@ def _calls(tool: Any, method: str) -> Any:
     return own
 
 
+def _writes() -> tuple[Any, ...]:
+    """The list to which what code sends to the graph's channels is added: what a use of a tool sends to its state
+    without returning it, as deepagents' files are.
+    """
+    with contextlib.suppress(RuntimeError):
+        sends = import_module("langgraph.config").get_config().get("configurable", {}).get(_SEND)
+        if (writes := getattr(sends, "__self__", None)) is not None:
+            return (writes,)
+    return ()
+
+
 def _about(method: str, tool: Any, tool_input: Any, *_: object, **__: object) -> Use | None:
     """Without what the graph injects: its state is no argument that a model gave, but may be changed."""
     calls = _calls(tool, method)
-    kept = keepers(tool, getattr(tool, "func", None), getattr(tool, "coroutine", None))
+    kept = (*keepers(tool, getattr(tool, "func", None), getattr(tool, "coroutine", None)), *_writes())
     if not isinstance(tool_input, dict):
         return Use(str(tool.name), tool_input, kept, calls)
     schema = tool.tool_call_schema
