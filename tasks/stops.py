@@ -32,6 +32,7 @@ DRAINS = (
 """How a pool child is told to drain, by what its worker was told."""
 
 AGAIN = 0.02  #: seconds until a task is looked at again that was where a stop would do harm
+ENDS_WITHIN = 1.0  #: seconds until a task is stopped that does not end by what was raised in it
 STILL_JOINING = 0.2  #: seconds until one is that was stopped, and may wait for threads that do not notice it
 
 
@@ -124,6 +125,7 @@ class TaskStops:
     def begun(self, task: _InFlight, timeout: float | None) -> waiting.Timer | None:
         """From here on stops reach the task. Returns the function to call when its time is up."""
         self._flying[task.section] = task
+        task.cancel_scope.insist = partial(self._end, task.section)
         if self._draining:
             task.cancel_scope.ask(Interrupted("the worker is draining"))
             task.cancel_scope.check()
@@ -135,6 +137,20 @@ class TaskStops:
     def ended(self, task: _InFlight) -> None:
         """No stop reaches the task any more."""
         self._flying.pop(task.section, None)
+        task.cancel_scope.insist = None
+
+    def _end(self, section: waiting.Section, stop: BaseException) -> None:
+        waiter = waiting.here() if waiting.shared else None
+        (_later if waiter is None else waiter.later)(ENDS_WITHIN, partial(self._stop_if_left, section, stop))
+
+    def _stop_if_left(self, section: waiting.Section, stop: BaseException) -> None:
+        if (task := self._flying.get(section)) is None:
+            return
+        task.cancel_scope.ask(stop)
+        if self.may_break_in(task.cancel_scope):
+            self._poke()
+        else:  # a call is in flight beside what ended
+            _later(ENDS_WITHIN, self._stop_if_left, section, stop)
 
     def drain(self, cause: str = "SIGTERM") -> None:
         """Take no more tasks; stop those between steps now, others when their call ends or after the drain timeout."""

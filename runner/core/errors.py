@@ -242,11 +242,15 @@ class StepFailed(Stop):
     """A step could not be begun or recorded, for the reason that is its cause: the task fails of that, whatever the
     code, or the framework, that made the step does about its errors."""
 
+    deferrable = True
+
 
 class InputRequired(Stop):
     """The task asks a person something: it stops here, and resumes when ``step`` of its journal has the answer."""
 
-    def __init__(self, step: str, question: str, about: Mapping[str, Any] | None = None) -> None:
+    deferrable = True
+
+    def __init__(self, step: str = "", question: str = "", about: Mapping[str, Any] | None = None) -> None:
         super().__init__(question)
         self.step = step
         self.question = question

@@ -149,7 +149,7 @@ class Executor:
         except ClaimLost as lost:
             return Lost(error=lost)
         except InputRequired as asked:
-            return _ask(asked)
+            return _ask(journal.asked or asked)
         except Interrupted as stop:
             return Release(error=stop)
         except TimedOut as stopped:

@@ -274,6 +274,7 @@ class Journal(ModelCalls):
             said = obtain(step)
         if said is None:
             self.asked = InputRequired(self.place(step), question, about)
+            self.cancel_scope.ends_by(self.asked)
             raise self.asked
         with self.cancel_scope.call:
             self.record_value("?", Frame(self, step, None, None), said, None, None)

@@ -314,9 +314,11 @@ class StepWrites(EndOrder):
 
     def fail(self, error: Exception) -> NoReturn:
         """Have the task fail of an error that is not its code's, and which that code must not handle as its own."""
+        failed = StepFailed(str(error))
         if self.failure is None:
             self.failure = error
-        raise StepFailed(str(error)) from error
+            self.cancel_scope.ends_by(failed)
+        raise failed from error
 
     def record_value(self, name: str, frame: Frame, value: Any, result_type: Any, watch: StepObserver | None) -> str:
         """Record its value. Returns the record."""

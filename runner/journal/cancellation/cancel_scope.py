@@ -5,9 +5,10 @@ recorded. Inside a write to the store it is never stopped. Each task in flight h
 """
 
 import contextlib
+import sys
 import threading
-from collections.abc import Iterator
-from typing import Self
+from collections.abc import Callable, Iterator
+from typing import Any, Self
 
 from runner.core import waiting
 from runner.core.clock import SYSTEM, Clock
@@ -33,6 +34,7 @@ class CancelScope:
         self._forced = False
         self._with_person = 0.0
         self._no_question: threading.Event | None = None  # until a person is asked: it costs more than the rest of this
+        self.insist: Callable[[BaseException], None] | None = None  #: has the task stopped if it does not soon end
 
     @property
     def stopping(self) -> BaseException | None:
@@ -109,6 +111,13 @@ class CancelScope:
             if self._in_call.stop is None or not getattr(stop, "deferrable", False):
                 self._in_call.stop = stop
         self._wake()
+
+    def ends_by(self, stop: BaseException) -> None:
+        """The task is to end by this, which is raised in its code: it is stopped if it does not, as where that is a
+        coroutine for whose result it waits in another way.
+        """
+        if self.insist is not None:
+            self.insist(stop)
 
     def _wake(self) -> None:
         for one in list(self._asleep):
@@ -211,3 +220,16 @@ class Wakeup:
         """End the wait of that thread, if it waits, because an exception was raised in it."""
         if (asleep := _waiting.get(thread)) is not None:
             asleep.wake()
+        elif (loop := _loop_in(thread)) is not None:
+            with contextlib.suppress(RuntimeError):  # it was closed
+                loop.call_soon_threadsafe(lambda: None)
+
+
+def _loop_in(thread: int) -> Any:
+    """The event loop of asyncio's that the thread runs, which may wait for what never happens."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None:
+        if frame.f_code.co_name == "run_forever" and frame.f_globals.get("__name__") == "asyncio.base_events":
+            return frame.f_locals.get("self")
+        frame = frame.f_back
+    return None
