@@ -9,6 +9,7 @@ import math
 import os
 import select
 import signal
+import subprocess
 import sys
 import time
 import traceback
@@ -38,6 +39,11 @@ WITH_THE_FIRST = (
     "celery.worker.consumer.delayed_delivery", "billiard.popen_fork", "billiard.sharedctypes", "encodings.idna",
 )  # fmt: skip
 """What Celery's worker would import when it needs it, each for itself."""
+_AGAIN = (
+    f"import json, os, sys; sys.path[:] = json.loads(os.environ[{STATE!r}])['path']; "
+    "from runner.tasks.parent import main; sys.exit(main())"
+)
+"""What continues after `runner.tasks.waiting_parent`, with this process's import path: a launcher may have set it."""
 _BUILDER = ("-P", "-m", "runner.tasks.environment")  # -P: what lies in the working directory is not ours
 
 
@@ -90,11 +96,12 @@ def run(
         for one in workers:  # once is enough; whoever asks a third time means it
             one.send(signal.SIGTERM if len(asked) < 3 else signal.SIGKILL)
 
-    for signum in ENDING:
-        signal.signal(signum, ask)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
-    _import()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it is ignored, the kernel does not keep how a child ended
+    waiting_parent.listen(ask)
+    if not asked:
+        _import()
     requests: list[dict[str, Any]] = list(before["requests"]) if before else []
+    may_only_wait = until is None
     while not asked:
         for one in workers:
             one.start()
@@ -128,32 +135,37 @@ def run(
                 )
                 _end(workers, poll)
                 return GAVE_UP
-        if until is None and not asked and all(one.is_settled for one in workers):
-            _only_wait(environments, pipes, workers)
+        if may_only_wait and all(one.is_settled for one in workers):
+            may_only_wait = _only_wait(environments, pipes, workers, asked)
     _end(workers, poll)
     return 0
 
 
-def _only_wait(environments: Sequence[Mapping[str, str]], pipes: Sequence[int], workers: "Sequence[_Kept]") -> None:
-    """Become the program that only waits. Returns if it cannot be, as where the kernel does not say who ended."""
+def _only_wait(
+    environments: Sequence[Mapping[str, str]], pipes: Sequence[int], workers: "Sequence[_Kept]", asked: Sequence[int]
+) -> bool:
+    """Become the program that only waits. Returns whether to try again, if it cannot be: as where the kernel does not
+    say who ended.
+    """
     if not all(one.pidfd for one in workers if one.runs):
-        return
-    command, program = sys.argv[1:], [sys.executable, "-P", "-m", "runner.tasks.parent"]
+        return True
+    options = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # as `multiprocessing` does
+    python = [sys.executable, *options, "-P"]  # -P: what lies in the working directory is not ours
+    command = sys.argv[1:]
     state = {
         "environments": [dict(one) for one in environments],
         "pipes": pipes,
         "workers": [one.known() for one in workers],
         "requests": [],
-        "program": [*program, *command],
+        "path": sys.path,
+        "program": [*python, "-c", _AGAIN, *command],
         "silent": SILENT,
         "ends_within": WorkerSettings().drain_timeout + MARGIN,
     }
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    try:
-        waiting_parent.become([sys.executable, "-I", "-S", waiting_parent.__file__, *command], state)
-    except OSError as error:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    error = waiting_parent.become([*python, "-s", "-S", waiting_parent.__file__, *command], state, asked)
+    if error is not None:
         print(f"runner worker: it keeps what it imported: {error}", file=sys.stderr, flush=True)
+    return error is None
 
 
 class _Kept:
@@ -374,7 +386,3 @@ def main() -> int:
     """Continue after `runner.tasks.waiting_parent`."""
     before = json.loads(os.environ.pop(STATE))
     return run(before["environments"], before=before)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -19,7 +19,7 @@ from runner.core.settings import WorkerSettings, setting, worker_labels
 from runner.providers.redis.connection import connect
 from runner.providers.redis.protocol import READS, name_of
 from runner.tasks import app as celery_side
-from runner.tasks import jobs, on_demand, pool, transport
+from runner.tasks import jobs, on_demand, pool, stops, transport
 from runner.tasks.broker import CeleryBroker
 from runner.tasks.heartbeat import Heartbeat
 from runner.tasks.housekeeping import Housekeeping
@@ -42,6 +42,7 @@ class HeartbeatStep(bootsteps.StartStopStep):
 
     def start(self, parent: Any) -> None:
         """Register before the first message is consumed."""
+        stops.leave_hangups_to_parent()  # Celery has set its own handler by now
         settings = WorkerSettings()
         threads = not hasattr(parent.pool, "_pool") or not hasattr(parent.pool._pool, "_pool")
         url = celery_side.state_url()

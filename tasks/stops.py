@@ -36,6 +36,13 @@ ENDS_WITHIN = 1.0  #: seconds until a task is stopped that does not end by what 
 STILL_JOINING = 0.2  #: seconds until one is that was stopped, and may wait for threads that do not notice it
 
 
+def leave_hangups_to_parent() -> None:
+    """Ignore SIGHUP, which a terminal that closes sends to all processes: the parent gets it, too, and asks its
+    workers to end, unless it runs under ``nohup``. With Celery's own handlers they would not drain.
+    """
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # no handler: billiard takes an interrupted read for the end
+
+
 class _InFlight:
     """Context in which stops reach a task. (A generator would cost too much.)"""
 
@@ -200,6 +207,7 @@ class TaskStops:
         for cause, signum in DRAINS.items():
             signal.signal(signum, lambda *_, name=cause.name: self.drain(name))
         signal.signal(RECHECK, lambda *_: self.recheck())
+        leave_hangups_to_parent()
         self.install_pauses()
 
     def install_pauses(self) -> None:

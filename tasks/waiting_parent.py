@@ -5,6 +5,7 @@ run, it becomes this program: the same process, with the same children. It forwa
 `runner.tasks.parent` again when one has ended or another is to be started.
 """
 
+import contextlib
 import json
 import os
 import select
@@ -14,6 +15,7 @@ import time
 
 TYPE_CHECKING = False  # not by `typing`, which takes a megabyte
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from types import FrameType
     from typing import Any
 
@@ -22,12 +24,32 @@ ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 LOOK = 1000  #: milliseconds
 
 
-def become(program: list[str], state: "dict[str, Any]") -> None:
-    """Become the other program. A signal that comes meanwhile waits until that listens."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
-    for one in state["pipes"]:
-        os.set_inheritable(one, True)
-    os.execve(program[0], program, {**os.environ, STATE: json.dumps(state)})
+def listen(ask: "Callable[[int, FrameType | None], None]") -> None:
+    """Have ``ask`` called for each of these signals, except for a hang-up that is ignored: ``nohup`` wants that."""
+    for signum in ENDING:
+        if signum != signal.SIGHUP or signal.getsignal(signum) != signal.SIG_IGN:
+            signal.signal(signum, ask)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+
+
+def become(program: list[str], state: "dict[str, Any]", asked: "Sequence[int]") -> "OSError | None":
+    """Become the other program, unless this one was asked to end. Returns the error if that cannot be run.
+
+    A signal that comes meanwhile waits until the other program listens.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # for what came before, `listen` has called
+    try:
+        if not asked:
+            for one in state["pipes"]:
+                os.set_inheritable(one, True)
+            os.execve(program[0], program, {**os.environ, STATE: json.dumps(state)})
+    except OSError as error:
+        for one in state["pipes"]:
+            os.set_inheritable(one, False)
+        return error
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return None
 
 
 def main() -> int:
@@ -37,25 +59,35 @@ def main() -> int:
     running = {os.pidfd_open(one["pid"]): one["pid"] for one in state["workers"] if one["pid"]}
     asked: list[int] = []
 
+    def send(number: int, signum: int) -> None:
+        with contextlib.suppress(ProcessLookupError):  # it has just been waited for
+            signal.pidfd_send_signal(number, signum)
+
     def ask(signum: int, _frame: "FrameType | None") -> None:
         asked.append(signum)
         os.write(told, bytes([signum]) * len(running))
-        for pid in list(running.values()):  # once is enough; whoever asks a third time means it
-            os.kill(pid, signal.SIGTERM if len(asked) < 3 else signal.SIGKILL)
+        for number in list(running):  # once is enough; whoever asks a third time means it
+            send(number, signal.SIGTERM if len(asked) < 3 else signal.SIGKILL)
 
-    for signum in ENDING:
-        signal.signal(signum, ask)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+    listen(ask)
     watched = select.poll()
     for one in (wanted, *running):
         watched.register(one, select.POLLIN)
+    said = ""
     while not asked:
         ready = {number for number, _ in watched.poll(LOOK)}
         if wanted in ready:
             _take_requests(os.read(wanted, 1 << 16), state)
         is_due = any(not one["pid"] and one["due"] <= time.monotonic() for one in state["workers"])
-        if not asked and (is_due or state["requests"] or ready & running.keys()):
-            become(state["program"], state)
+        if is_due or state["requests"] or ready & running.keys():
+            error = become(state["program"], state, asked)
+            if error is not None:
+                if str(error) != said:
+                    print(
+                        f"runner worker: no worker can be started: {error}; trying again", file=sys.stderr, flush=True
+                    )
+                said = str(error)
+                time.sleep(LOOK / 1000)
     watched.unregister(wanted)
     end = time.monotonic() + state["ends_within"]
     while running:
@@ -64,7 +96,7 @@ def main() -> int:
                 del running[number]
                 watched.unregister(number)
             elif time.monotonic() > end:
-                os.kill(pid, signal.SIGKILL)
+                send(number, signal.SIGKILL)
         if running:
             watched.poll(LOOK)
     return 0

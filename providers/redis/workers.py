@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -197,6 +198,16 @@ class Workers:
             return None
         lines = text if isinstance(text, list) else str(text).splitlines()
         return {int(line["id"]) if isinstance(line, dict) else int(line.split(" ", 1)[0][3:]) for line in lines if line}
+
+    def supervisors(self) -> list[str]:
+        """The names of the supervisors that run without a worker; the leader's alone, if no clients may be listed."""
+        try:
+            found = re.findall(r" name=runner:(supervisor-\S+) ", str(self.client.execute_command("CLIENT", "LIST")))
+        except NotNow:
+            raise
+        except (NoPermissionError, ResponseError):
+            found = re.findall(r"^(supervisor-\S+)\|", self.leader())
+        return sorted(set(found))
 
     def unblock(self, workers: Iterable[str]) -> None:
         """End the waiting of these workers' consumers for jobs; their connections carry the worker's name."""

@@ -84,9 +84,15 @@ def load(root: Path, module: str, *, key: str, only: str | None = None, live: bo
             except BaseException as error:
                 if not was_loaded:
                     space.drop()  # what it imported before it failed goes too
-                raise explain(error, root, f"{module}: ") from error
+                raise explain(error, root, f"{_file_of(root, module)}: ") from error
             finally:
                 space.keep_paths(before)
+
+
+def _file_of(root: Path, module: str) -> str:
+    """The file of a module in ``root``; of a package, its folder."""
+    name = module.replace(".", "/")
+    return f"{name}.py" if (root / f"{name}.py").is_file() else name
 
 
 def load_target(target: Target) -> ModuleType:

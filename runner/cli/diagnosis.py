@@ -81,7 +81,9 @@ def _server(server: Server) -> Iterator[Finding]:
         yield Finding("Redis", str(error), ok=False, exit_code=int(error.exit_code))
         return
     with store:
-        for look in (_redis, _writes, _durability, _eviction, _recovery, _workers, _protocols, _unrecorded, _place):
+        for look in (
+            _redis, _writes, _durability, _eviction, _recovery, _workers, _supervisors, _protocols, _unrecorded, _place,
+        ):  # fmt: skip
             try:
                 if (found := look(store)) is not None:
                     yield found
@@ -200,6 +202,11 @@ def _workers(store: Store) -> Finding:
         ok=bool(alive) or not needed,
         hint="start one: runner worker",
     )
+
+
+def _supervisors(store: Store) -> Finding:
+    alone = [one.removeprefix("supervisor-").rpartition("-") for one in store.workers.supervisors()]
+    return Finding("supervisors without a worker", ", ".join(f"{host}:{pid}" for host, _, pid in alone) or "none")
 
 
 def _format_worker(fields: Mapping[str, Any]) -> str:

@@ -24,7 +24,8 @@ def run_together(commands: Mapping[str, Sequence[str]], *, tend: Callable[[], ob
     grace = WorkerSettings().drain_timeout + MARGIN
     asked: list[int] = []
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(signum, lambda signum, _: asked.append(signum))
+        if signum != signal.SIGHUP or signal.getsignal(signum) != signal.SIG_IGN:  # ignored: as `nohup` wants it
+            signal.signal(signum, lambda signum, _: asked.append(signum))
     parts: dict[str, subprocess.Popen[str]] = {}
     printers = []
     ended = ""

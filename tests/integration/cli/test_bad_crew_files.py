@@ -28,6 +28,10 @@ CREWS = {
         "from runner import Crew\ncrew = Crew(tasks=[\n",
         "crew.py:2: SyntaxError: '[' was never closed",
     ),
+    "NUL bytes": (
+        "crew\0 = 3\n",
+        "crew.py: SyntaxError: source code string cannot contain null bytes",
+    ),
     "exception at import": (
         "from runner import Crew\n\n{}['topic']\n",
         "crew.py:3: KeyError: 'topic'",

@@ -1,6 +1,7 @@
 """Exit code 4, with the address that was tried, when Redis cannot be reached or does not let us in."""
 
 import contextlib
+import os
 import socket
 import subprocess
 import threading
@@ -131,6 +132,17 @@ def test_doctor_says_what_redis_lacks(cli, own_server):
     assert said.code == 1
     assert "start Redis with --appendonly yes" in said.out
     assert "set maxmemory-policy noeviction" in said.out
+
+
+@pytest.mark.parametrize("rights", ["+@all", "-client|list"])
+def test_doctor_lists_a_supervisor_without_a_worker(rights, cli, start, own_server, eventually):
+    with Redis.from_url(own_server.url) as admin:
+        alone = start("supervisor", "--redis-url", own_server.url)
+        eventually(lambda: admin.exists("runner:{p0}:leader"), why="it leads")
+        admin.execute_command("ACL", "SETUSER", "default", rights)
+        said = cli("doctor", RUNNER_REDIS_URL=own_server.url)
+    assert f"ok  supervisors without a worker: {os.uname().nodename}:{alone.pid}\n" in said.out
+    assert said.code == 1, "no worker"
 
 
 @pytest.mark.parametrize("option", ["nonsense=1", "ssl_ca_cert=/ca.pem", "timeout=3"])

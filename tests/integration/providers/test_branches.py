@@ -4,10 +4,11 @@ import pytest
 from redis import Redis
 
 from runner.core.errors import NotFound
-from runner.core.jobs import Refusal
+from runner.core.jobs import Refusal, queue_for
+from runner.core.plan import Plan, PlannedTask
 from runner.core.states import RunStatus
 
-from .driver import Driver, plan_of
+from .driver import QUEUE, Driver, plan_of
 
 PLAN = plan_of("a", "b: a", "c: b")
 HOME = "runner:{p0}"
@@ -115,3 +116,29 @@ def test_a_branch_that_is_not_there_is_named_with_those_that_are(driver: Driver)
     with pytest.raises(NotFound, match="run r-1 has no branch 'nope'; there are: main, again"):
         driver.runs.status(run, "nope")
     assert driver.runs.cancel(run, "it is not there", "nope") == "gone"
+
+
+@pytest.mark.parametrize("pool", ["process", "thread"])
+def test_a_run_that_is_cancelled_leaves_no_message_where_nobody_serves_its_queue(
+    pool: str, driver: Driver, redis: Redis
+) -> None:
+    plan = Plan("a crew", (PlannedTask("a", (), (), pool=pool), PlannedTask("b", (), (), pool=pool)))
+    runs = [driver.submit(plan, run_id, queue="runner:p2:far") for run_id in ("r-1", "r-10")]
+    queue = queue_for("runner:p2:far", pool)
+    assert redis.llen(queue) == 4
+    driver.runs.cancel(runs[0], "enough")
+    assert {job.run_id for job in driver.jobs(queue)} == {runs[1]}
+    driver.runs.cancel(runs[1], "enough")
+    assert redis.keys("runner:?2:*") == []
+    # What is resumed is sent again
+    assert driver.resume(runs[0]) == "resumed"
+    assert redis.llen(queue) == 2
+
+
+def test_one_branch_that_is_cancelled_leaves_what_the_other_sent(driver: Driver, redis: Redis) -> None:
+    run = side_by_side(driver)
+    waiting = redis.llen(QUEUE)
+    driver.runs.cancel(run, "enough of it", "again")
+    assert redis.llen(QUEUE) == waiting
+    driver.runs.cancel(run, "enough", "main")
+    assert redis.llen(QUEUE) == 0

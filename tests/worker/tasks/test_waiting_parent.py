@@ -14,7 +14,7 @@ import pytest
 from runner.client import Client
 from runner.providers.redis.connection import connect
 from runner.tasks import waiting_parent
-from runner.testing import WorkerProcess, children_of
+from runner.testing import WorkerProcess, children_of, leftovers
 
 pytestmark = [
     pytest.mark.timeout(120),
@@ -42,17 +42,29 @@ def only_waits(pid: int) -> bool:
 
 
 @pytest.fixture
-def waiting(fleet: Any, tmp_path: Path, eventually: Any) -> Any:
+def start(fleet: Any, tmp_path: Path) -> Any:
+    """Starts a worker by this program, whose parent only waits soon."""
+
+    def started(*words: str, program: str = SOON, pool: str = "auto") -> WorkerProcess:
+        file, log = tmp_path / "soon.py", fleet.folder / "worker-0.log"
+        file.write_text(program)
+        settings = fleet.environment(RUNNER_PRELOAD="", PYTHONHASHSEED="0")
+        command = [*(words or [sys.executable]), str(file), "worker", "--pool", pool]
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                command, env=settings, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+            )
+        leftovers.end_with_us(process.pid)
+        fleet.workers.append(WorkerProcess(process, log, connect(fleet.url)))
+        return fleet.workers[-1].ready()
+
+    return started
+
+
+@pytest.fixture
+def waiting(start: Any, eventually: Any) -> Any:
     """A worker whose parent only waits by now."""
-    program, log = tmp_path / "soon.py", fleet.folder / "worker-0.log"
-    program.write_text(SOON)
-    settings = fleet.environment(RUNNER_PRELOAD="", PYTHONHASHSEED="0")
-    command = [sys.executable, str(program), "worker", "--pool", "auto"]
-    with log.open("wb") as out:
-        process = subprocess.Popen(command, env=settings, stdout=out, stderr=out, start_new_session=True)
-    worker = WorkerProcess(process, log, connect(fleet.url))
-    fleet.workers.append(worker)
-    worker.ready()
+    worker = start()
     eventually(lambda: only_waits(worker.pid), why="the parent only waits")
     return worker
 
@@ -93,6 +105,80 @@ def test_its_workers_end_with_it(waiting: Any, eventually: Any) -> None:
     eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), why="they drained and ended")
 
 
+TOLD = """
+import os, signal
+from runner.tasks import parent
+
+settings = parent.WorkerSettings
+
+def told():
+    parent.WorkerSettings = settings
+    os.kill(os.getpid(), signal.SIGTERM)
+    return settings()
+
+parent.WorkerSettings = told
+"""
+
+
+def test_who_is_told_just_before_ends_all_the_same(start: Any) -> None:
+    worker = start(program=TOLD + SOON, pool="shared")
+    assert worker.process.wait(60) == 0
+    assert "starting another" not in worker.log.read_text()
+
+
+def test_what_it_starts_has_the_same_options_and_import_path(
+    start: Any, client: Client, crew_of: Any, eventually: Any, pytestconfig: pytest.Config
+) -> None:
+    """A launcher may set the path, so that the interpreter alone would not find this package."""
+    code = """
+        crew = Crew(tasks=[Task(name="t", run=lambda ctx: str(__import__("sys").flags))])
+    """
+    launcher = f"import sys\nsys.path[:] = {[*sys.path, str(pytestconfig.rootpath)]}\n{SOON}"
+    python = getattr(sys, "_base_executable", sys.executable)
+    worker = start(python, "-I", "-O", "-X", "utf8", program=launcher, pool="threads")
+    eventually(lambda: only_waits(worker.pid), why="the parent only waits")
+    os.kill(worker.main_pid(), signal.SIGKILL)
+    flags = client.submit(crew_of(code)).wait(60).result
+    assert worker.alive()
+    assert "isolated=1" in flags
+    assert "optimize=1" in flags
+    assert "utf8_mode=1" in flags
+
+
+def test_a_hangup_under_nohup_ends_nothing(start: Any, client: Client, crew_of: Any, eventually: Any) -> None:
+    worker = start("nohup", sys.executable, pool="prefork")
+    workers, pool = children_of(worker.pid), worker.children()
+    worker.signal_group(signal.SIGHUP)
+    eventually(lambda: only_waits(worker.pid), why="the parent only waits")
+    worker.signal_group(signal.SIGHUP)
+    assert client.submit(f"{crew_of(CREWS)}:plainly").wait(60).result == "process"
+    assert (children_of(worker.pid), worker.children()) == (workers, pool)
+    worker.terminate()
+    assert worker.process.wait(60) == 0
+
+
+def test_a_worker_is_restarted_where_ended_children_are_ignored(
+    start: Any, client: Client, crew_of: Any, eventually: Any
+) -> None:
+    ignoring = "import signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+    worker = start(program=ignoring + SOON, pool="shared")
+    eventually(lambda: only_waits(worker.pid), why="the parent only waits")
+    os.kill(worker.main_pid(), signal.SIGKILL)
+    assert client.submit(f"{crew_of(CREWS)}:awaiting").wait(60).result == "thread"
+
+
+def test_it_stays_what_it_is_when_it_cannot_be_the_other_program() -> None:
+    pipes = os.pipe()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    error = waiting_parent.become(["/no/such/python"], {"pipes": pipes}, [])
+    assert isinstance(error, FileNotFoundError)
+    assert waiting_parent.become(["/bin/false"], {"pipes": pipes}, [signal.SIGTERM]) is None, "it was told meanwhile"
+    assert not any(map(os.get_inheritable, pipes))
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+    for one in pipes:
+        os.close(one)
+
+
 STUBBORN = """
 import os, signal, sys, time
 from runner.providers.redis.connection import connect
@@ -109,7 +195,7 @@ signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 if {early}:
     os.kill(os.getpid(), signal.SIGTERM)
 state = {{"pipes": pipes, "workers": [{{"pid": pid}}], "requests": [], "ends_within": {within}}}
-waiting_parent.become([sys.executable, "-I", "-S", waiting_parent.__file__], state)
+waiting_parent.become([sys.executable, "-I", "-S", waiting_parent.__file__], state, [])
 """
 
 
@@ -129,6 +215,30 @@ def test_a_worker_that_does_not_end_is_killed(early: bool, within: int, more: in
         for number in range(more):
             parent.send_signal(signal.SIGTERM)
             assert number == 2 or parent.stdout.readline() == "asked\n"
+        assert parent.wait(60) == 0
+
+
+UNABLE = """
+import os
+from runner.tasks import waiting_parent
+
+pid = os.fork()
+if not pid:
+    os._exit(1)
+workers = [{{"pid": pid, "due": 0}}]
+state = {{"pipes": [*os.pipe(), *os.pipe()], "workers": workers, "requests": [], "program": [{program!r}]}}
+waiting_parent.become([{python!r}, "-I", "-S", waiting_parent.__file__], state, [])
+"""
+
+
+def test_it_tries_again_where_the_other_program_cannot_be_run(tmp_path: Path) -> None:
+    """As while an upgrade replaces the interpreter."""
+    program = tmp_path / "python"
+    code = [sys.executable, "-c", UNABLE.format(program=str(program), python=sys.executable)]
+    with subprocess.Popen(code, stderr=subprocess.PIPE, text=True) as parent:
+        assert parent.stderr is not None
+        assert "no worker can be started: [Errno 2]" in parent.stderr.readline()
+        program.symlink_to("/bin/true")
         assert parent.wait(60) == 0
 
 
