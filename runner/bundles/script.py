@@ -123,6 +123,20 @@ def is_script(module: ModuleType) -> bool:
     return bool(block or calls) or any(isinstance(one, ast.For | ast.While | ast.With) for one in tree.body)
 
 
+_DEFINES = (
+    *(ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr, ast.Import, ast.ImportFrom),
+    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef),
+)
+
+
+def does_its_work_at(file: Path, line: int) -> bool:
+    """Whether a file defines nothing from this line of its top level on, or the line is in such a block."""
+    body = syntax.parse(file.read_bytes(), str(file)).body
+    rest = [one for one in body if (one.end_lineno or one.lineno) >= line]
+    rest = [one for one in rest if not (isinstance(one, ast.If) and is_guard(one.test))]
+    return not any(isinstance(inner, _DEFINES) for one in rest for inner in ast.walk(one))
+
+
 def run(module: ModuleType) -> None:
     """Do what the block says, in the module itself: its functions may use what the block sets."""
     code = _code(module)

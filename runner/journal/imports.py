@@ -24,6 +24,10 @@ _STEP = "import"  #: what the records of a task are under that were made while i
 _LOOKING = ("place_call", "serve_call", "find_step")  #: the methods by which a journal looks for a record
 
 
+def _go_on() -> None:
+    """A new call is made."""
+
+
 class UnpaidCall(BaseException):
     """A file that is read without paying came to a call of a model."""
 
@@ -51,7 +55,7 @@ class ReadCalls(OneByOne):
         self.unrecorded = 0  #: how many went past the journal
         self._journal = Journal(dict(self.records), self, CancelScope())
         self._journal.root, self._journal.on_unrecorded = root, self._past
-        self._stop: Callable[[], BaseException] | None = None if paying else self._refuse
+        self._stop: Callable[[], BaseException | None] = _go_on if paying else self._refuse
         self._place = self._journal.place_call
         self._journal.place_call = self._place_or_stop  # type: ignore[method-assign]  # this one's
         self._known, self._asking = known, threading.RLock()
@@ -61,9 +65,9 @@ class ReadCalls(OneByOne):
                 setattr(self._journal, name, partial(self._after_known, name))
         self._open = contextlib.ExitStack()
 
-    def stop_at_call(self, stop: Callable[[], BaseException]) -> None:
-        """From here on a new call is not made: what ``stop`` returns is raised where it would be."""
-        self._stop = self._stop or stop
+    def stop_at_call(self, stop: Callable[[], BaseException | None]) -> None:
+        """From here on a new call is not made if ``stop`` returns an error: that is raised where it would be."""
+        self._stop = stop
 
     def __enter__(self) -> None:
         self._open.enter_context(importing(self._journal))
@@ -103,14 +107,14 @@ class ReadCalls(OneByOne):
         return getattr(self._journal, name)(*about, **how)
 
     def _past(self, _: str) -> None:
-        if self._stop is not None:
-            raise self._stop()
+        if (stop := self._stop()) is not None:
+            raise stop
         self.unrecorded += 1
 
     def _place_or_stop(self, *about: Any, **how: Any) -> Any:
         frame, place, recorded = self._place(*about, **how)
-        if recorded is None and frame.gave_up is None and self._stop is not None:
-            raise self._stop()
+        if recorded is None and frame.gave_up is None and (stop := self._stop()) is not None:
+            raise stop
         return frame, place, recorded
 
     def _refuse(self) -> BaseException:

@@ -1,13 +1,15 @@
 """Reads a crew file and reports the result as JSON. The submitting process never runs the author's code."""
 
 import os
+import sys
+import threading
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from runner.bundles import loader, script
+from runner.bundles import frameworks, isolation, loader, script
 from runner.bundles.program import Program
 from runner.bundles.reading import KickedOff
 from runner.bundles.target import Target
@@ -78,8 +80,8 @@ class Reading:
 
         self._root, self._calls = Path(request.root), calls
         target = request.target
-        if target.attr == Program(script.NAME).attr and request.paying:
-            calls.stop_at_call(lambda: KickedOff(None))  # as at a kickoff: a script does all that it does in its task
+        if request.paying:  # as at a kickoff: a script does all that it does in its task
+            calls.stop_at_call(lambda: KickedOff(None) if _is_script(target) else None)
         adapters.quiet()
         watch_imports()
         loader.given.set(loader.Given(request.inputs))
@@ -125,6 +127,26 @@ class Reading:
         growing = adapters.growing(self._adapter)
         assert growing is not None
         return growing.initial_state(self._crew, inputs)
+
+
+def _is_script(target: Target) -> bool:
+    """Whether the file that is being read is run as a script: as it is named so, or as it has made no agent yet and
+    defines nothing from here on.
+    """
+    if target.attr is not None:
+        return target.attr == Program(script.NAME).attr
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None and not (frame.f_code.co_name == "<module>" and _is_of(target, frame.f_code.co_filename)):
+        frame = frame.f_back
+    module = sys.modules.get(frame.f_globals["__name__"]) if frame is not None else None
+    if frame is None or module is None or not script.does_its_work_at(target.file, frame.f_lineno):
+        return False
+    made_with = frameworks.word_of(isolation.values_beside(module))
+    return made_with == "agent" and not any(adapters.is_crew(one) for one in vars(module).values())
+
+
+def _is_of(target: Target, file: str) -> bool:
+    return Path(file).name == target.file.name and Path(file).resolve() == target.file.resolve()
 
 
 def refuse_odd_names(plan: Plan) -> None:

@@ -224,6 +224,37 @@ def test_a_script_does_nothing_of_its_own_before_its_task(
     assert here.texts("r-2") == {"main": "top 2 block 3"}
 
 
+SCRIPTS = {
+    "a block": ("if __name__ == '__main__':\n    asyncio.run(main())", ["main"]),
+    "a loop": ("for _ in range(2):\n    print(ask('loop'))\nasyncio.run(main())", ["loop", "loop", "main"]),
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_script_of_a_framework_asks_nothing_before_its_task(
+    script: str, crew_of: Any, models: ModelServer, here: InProcess
+) -> None:
+    # Given a script that asks a model by itself, and then by an agent that it makes in a function
+    pytest.importorskip("agents", reason="the OpenAI Agents SDK is not installed")
+    code, asks = SCRIPTS[script]
+    file = crew_of("""
+    from agents import Agent, OpenAIChatCompletionsModel, Runner
+    from openai import AsyncOpenAI
+
+    async def main():
+        said = ask("main")
+        model = OpenAIChatCompletionsModel("m", AsyncOpenAI(base_url=URL, api_key="k"))
+        print((await Runner.run(Agent(name="a", model=model), said)).final_output)
+    """)
+    file.write_text(f"{file.read_text().replace('from runner import Crew, Task', '')}\n{code}\n")
+    # When it is submitted, then it has asked nothing, and its run asks all of it
+    prepared = prepare(str(file))
+    assert models.requests == 0
+    submitted(here, prepared)
+    here.work()
+    assert [request.text for request in models.log] == [*asks, f"main {len(asks) - 1}"]
+
+
 def test_a_durable_function_that_is_called_at_import_is_called_once(
     crew_of: Any, models: ModelServer, here: InProcess, tmp_path: Path
 ) -> None:
