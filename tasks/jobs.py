@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, cast
 
 from billiard.process import current_process
@@ -303,6 +303,11 @@ class JobTask(Task):
     """A Celery task whose trace continues: each job has a trace of its own, with its own id, signals and events."""
 
     _trace: Callable[..., Any] | None = None
+
+    @cached_property
+    def has_own_broker(self) -> bool:
+        """Whether messages come from the state's Redis; asked for each, and the same as long as the process."""
+        return own_broker()
 
     @property
     def __trace__(self) -> Callable[..., Any] | None:

@@ -6,8 +6,6 @@ from typing import Any
 from celery.worker import state
 from celery.worker.request import Request
 
-from runner.tasks.app import own_broker
-
 log = logging.getLogger(__name__)
 
 WATCHED = "watched"  #: in what Celery gives with a message: whether its events are received
@@ -51,7 +49,7 @@ class JobRequest(Request):
 
     def acknowledge(self) -> None:
         """Does nothing on the state's own Redis."""
-        if own_broker():
+        if self.task.has_own_broker:
             self.acknowledged = True
             # What would tell it is let go of: thousands of requests are kept at a time.
             self._message = self._on_ack = self._on_reject = self._body = None

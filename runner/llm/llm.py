@@ -22,6 +22,7 @@ from runner.llm.clients import (
     Target,
     ToolCalls,
     Unreadable,
+    client_of,
     context_window,
     resolve,
     sendable,
@@ -311,7 +312,8 @@ class LLM(BaseLLM):
     @property
     def journaled_by_transport(self) -> bool:
         """Whether the HTTP transport journals its calls."""
-        return self._target().client in ("openai", "anthropic")
+        # A stand-in is asked with OpenAI's client. Neither key nor address is needed, nor looked for.
+        return stubs.chosen() is not None or client_of(self.model, self.provider, self.base_url) != "litellm"
 
     def _target(self) -> Target:
         if (instead := stubs.chosen()) is not None:  # whatever it is called: the run asks no vendor

@@ -6,7 +6,7 @@ is journaled where it leaves the process.
 
 from runner.llm.clients.completion import Completion, OnChunk, Piece, Request, ToolCalls, sendable
 from runner.llm.clients.error_messages import Unreadable
-from runner.llm.clients.model_names import Target, context_window, resolve
+from runner.llm.clients.model_names import Target, client_of, context_window, resolve
 
 __all__ = [
     "Completion",
@@ -16,6 +16,7 @@ __all__ = [
     "Target",
     "ToolCalls",
     "Unreadable",
+    "client_of",
     "context_window",
     "resolve",
     "sendable",

@@ -62,19 +62,7 @@ def resolve(
     model: str, provider: str | None, base_url: str | None, api_key: str | None, environment: Mapping[str, str]
 ) -> Target:
     """Return how a model of that name is called from a process with that environment. Raises `ModelError`."""
-    prefix, slash, rest = model.partition("/")
-    kind = (provider or "").lower()
-    if not kind and slash and prefix.lower() in {*SERVICES, "anthropic", "litellm"}:
-        kind, model = prefix.lower(), rest
-    elif kind and slash and prefix.lower() == kind:
-        model = rest
-    if not kind:
-        if base_url:
-            kind = "openai"  # a server that speaks its protocol; names of models may have slashes there
-        elif slash:
-            kind = "litellm"
-        else:
-            kind = "anthropic" if model.startswith("claude") else "openai"
+    kind, model = _kind(model, provider, base_url)
     if kind == "litellm":
         return Target("litellm", model, base_url, api_key)
     if kind == "anthropic":
@@ -94,6 +82,30 @@ def resolve(
     if not key and service.needs_key and base == service.base_url:
         raise _no_key(model, service.key_variable)
     return Target("openai", model, base.rstrip("/"), key or "none")
+
+
+def client_of(model: str, provider: str | None, base_url: str | None) -> str:
+    """Return the client of a model of that name, which no environment changes."""
+    kind, _ = _kind(model, provider, base_url)
+    if kind in ("anthropic", "litellm"):
+        return kind
+    return "openai" if kind in SERVICES or base_url else "litellm"
+
+
+@lru_cache(maxsize=64)
+def _kind(model: str, provider: str | None, base_url: str | None) -> tuple[str, str]:
+    """Return the service, or the client, that a model's name stands for, and its name there."""
+    prefix, slash, rest = model.partition("/")
+    kind = (provider or "").lower()
+    if not kind and slash and prefix.lower() in {*SERVICES, "anthropic", "litellm"}:
+        return prefix.lower(), rest
+    if kind:
+        return kind, rest if slash and prefix.lower() == kind else model
+    if base_url:
+        return "openai", model  # a server that speaks its protocol; names of models may have slashes there
+    if slash:
+        return "litellm", model
+    return "anthropic" if model.startswith("claude") else "openai", model
 
 
 @lru_cache(maxsize=64)

@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import json
+import os
 import pickle
 import sys
 import types
@@ -13,7 +14,7 @@ from pydantic import BaseModel
 from runner import LLM
 from runner.core import backoff
 from runner.core.errors import ContextTooLong, ModelError
-from runner.llm.clients import ToolCalls, resolve
+from runner.llm.clients import ToolCalls, client_of, resolve
 from runner.llm.clients.model_names import context_window
 from runner.testing import Answer, Call, ModelServer, Rule
 
@@ -223,6 +224,18 @@ def test_which_service_a_name_means(model, given, client, name, url):
     environment = {**keys, **{key: value for key, value in given.items() if key.isupper()}}
     found = resolve(model, None, given.get("base_url"), None, environment)
     assert (found.client, found.model, found.base_url) == (client, name, url)
+    assert client_of(model, None, given.get("base_url")) == client
+
+
+@pytest.mark.parametrize(("model", "provider", "base_url"), [("x/y", "acme", None), ("acme/y", "acme", "http://a")])
+def test_the_client_of_a_model_is_known_without_the_environment(model, provider, base_url):
+    assert client_of(model, provider, base_url) == resolve(model, provider, base_url, None, {}).client
+
+
+def test_whether_a_call_is_journaled_needs_no_key(monkeypatch):
+    monkeypatch.setattr(os, "environ", {})
+    assert LLM("openai/x").journaled_by_transport
+    assert not LLM("bedrock/x").journaled_by_transport
 
 
 @pytest.mark.parametrize("model", ["openai/x", "anthropic/x", "openrouter/x"])

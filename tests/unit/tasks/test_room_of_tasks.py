@@ -64,7 +64,7 @@ def test_all_executors_of_a_process_have_the_same_observers() -> None:
 
 
 def test_a_request_keeps_no_message_that_nobody_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request, "own_broker", lambda: True)
+    monkeypatch.setitem(vars(jobs.job), "has_own_broker", True)
     body = json.dumps([[], {"run": "r", "branch": "main", "task": "t", "attempt": 1}, {}])
     message = Message(
         body, content_type="application/json", content_encoding="utf-8", accept=["application/json"],
