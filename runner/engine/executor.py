@@ -164,8 +164,7 @@ class Executor:
             return Release(error=failed)  # what it raised came of being interrupted
         if journal.asked is not None and isinstance(failed, Exception | BaseExceptionGroup):
             return _ask(journal.asked)  # a framework told it as an error of its own
-        if cancel_scope.stopping is None:
-            journal.ends_by(failed)
+        journal.ends_by(failed)
         return attempt.failed(failed, loaded)
 
 

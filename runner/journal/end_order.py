@@ -13,10 +13,10 @@ does other things than before, nothing is waited for any more after `PATIENCE`.
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from runner.journal.call_slots import is_call
-from runner.journal.give_ups import GiveUp, causes_of, is_cancellation
+from runner.journal.give_ups import GiveUp, causes_of, is_cancellation, reference_to
 from runner.journal.records import RecordedSteps
 from runner.journal.steps import Frame, spelled
 
@@ -41,8 +41,9 @@ class EndOrder(RecordedSteps):
     calls_out: set[Frame]  #: the model calls that are under way
     _ended_on: dict[str, asyncio.AbstractEventLoop | None]  #: the loops on which held steps were replayed
     _began: float  #: when the attempt did
-    _given_up: list[tuple[str, BaseException, int]]
+    _given_up: list[tuple[str, Callable[[], BaseException | None], int]]
     """The give-ups of this attempt: their records, their errors, and how many steps had begun."""
+    _in_vain: list[str]  #: the records of the give-ups that were waited for when the task was stopped
     _by_hash: Mapping[str, str] | None = None
 
     def hold(self, frame: Frame) -> None:
@@ -70,9 +71,10 @@ class EndOrder(RecordedSteps):
     async def _until_cancelled(self, frame: Frame) -> None:
         """Wait to be cancelled, as before. The code does that by a clock of its own, or as others end.
 
-        It has twice the time that it had from the beginning of its attempt, and `PATIENCE` after the last new step.
+        It has the time that it had from the beginning of its attempt, as no clock of the code's had begun before that,
+        and `PATIENCE` after the last new step.
         """
-        seen, end, gave_up = (-1, -1, -1), 0.0, frame.gave_up
+        seen, end, gave_up, began = (-1, -1, -1), 0.0, frame.gave_up, self.clock.monotonic()
         with self._lock:
             self._pending.add(frame.key)
         try:
@@ -81,12 +83,14 @@ class EndOrder(RecordedSteps):
                 now, at = (self._looked_up, self.calls, len(self._held)), self.clock.monotonic()
                 if now != seen:
                     seen, end = now, at + PATIENCE
-                elif gave_up is None or at > max(end, self._began + 2 * gave_up.at + PATIENCE):
+                elif gave_up is None or at > max(end, began + gave_up.at + PATIENCE):
                     log.warning("%s is made again: the code that cancelled it does not do so this time", frame.key)
                     break
                 await self.clock.sleep_async(WAIT)
         except BaseException as error:
-            if gave_up is not None and is_cancellation(error):
+            if gave_up is not None and self.cancel_scope.stopping is not None:
+                self._in_vain.append(gave_up.name)
+            elif gave_up is not None and is_cancellation(error):
                 self.files.lay([gave_up.name])
                 self.is_given_up_again(frame, gave_up, error)
             raise
@@ -101,14 +105,17 @@ class EndOrder(RecordedSteps):
 
     def note_give_up(self, name: str, error: BaseException) -> None:
         """Keep what `ended_attempt` looks for."""
-        self._given_up.append((name, error, self.calls + self._looked_up))
+        self._given_up.append((name, reference_to(error), self.calls + self._looked_up))
 
     def have_ended(self, error: BaseException) -> list[str]:
         """Return the names of the give-ups that led to the error by which the attempt ends: those that are among its
-        causes, and those after which no step began, as the code had ended then.
+        causes, and those after which no step began, as the code had ended then. If the task's time is up: those that
+        it waited for.
         """
+        if self.cancel_scope.stopping is not None:
+            return self._in_vain
         causes, steps = set(map(id, causes_of(error))), self.calls + self._looked_up
-        return [name for name, one, at in self._given_up if at == steps or id(one) in causes]
+        return [name for name, one, at in self._given_up if at == steps or id(one()) in causes]
 
     def is_made_again(self, frame: Frame) -> None:
         """It is not given up as before."""

@@ -11,11 +11,12 @@ replayed if an attempt at the task ended because of it, so that another attempt 
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+import weakref
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 _SAID = " gave up"
-_NAME = re.compile(rf"((?:.*/)?[^=/].*#[\d:]+(?:~\d+)?){_SAID}\d*", re.DOTALL)
+_NAME = re.compile(rf"((?!=|.*/=).*#[\d:]+(?:~\d+)?){_SAID}(\d*)", re.DOTALL)  # of no marker, nor of a step's files
 _ENDED = "ended by "
 _CANCELLATIONS = frozenset({("asyncio.exceptions", "CancelledError"), ("trio", "Cancelled")})
 
@@ -47,9 +48,13 @@ def given_up(recorded: Mapping[str, str]) -> dict[str, GiveUp]:
     names = [name for name in recorded if _SAID in name]
     ended = {one for name in names if name.startswith(f"={_ENDED}") for one in json.loads(recorded[name])}
     found = dict[str, GiveUp]()
-    for name in sorted(set(names) - ended, key=len):
-        if (parts := _NAME.fullmatch(name)) is not None:
-            found[parts[1]] = GiveUp(**json.loads(recorded[name]))._replace(name=name)
+    latest = dict[str, int]()
+    for name in names:
+        parts = None if name in ended else _NAME.fullmatch(name)
+        if parts is not None and (number := int(parts[2] or 1)) > latest.get(parts[1], 0):
+            kept = json.loads(recorded[name]) | {"name": name}
+            found[parts[1]] = GiveUp(**{field: kept[field] for field in GiveUp._fields if field in kept})
+            latest[parts[1]] = number
     return found
 
 
@@ -77,6 +82,14 @@ def causes_of(error: BaseException) -> Iterable[BaseException]:
             seen[id(one)] = one
             left += [one.__cause__, one.__context__, *getattr(one, "exceptions", ())]
     return seen.values()
+
+
+def reference_to(error: BaseException) -> Callable[[], BaseException | None]:
+    """Return what gives the error while anything else refers to it, with all that is in the frames of its traceback."""
+    try:
+        return weakref.ref(error)
+    except TypeError:  # one of Python's own classes
+        return lambda: error
 
 
 def is_cancellation(error: BaseException) -> bool:

@@ -1,5 +1,6 @@
 """Durable steps in a task: replays a recorded step, otherwise runs and records it."""
 
+import json
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -65,7 +66,7 @@ class Journal(ModelCalls):
         self._overtaken, self._gave_up = {}, {}
         if recorded:
             self._look_at(recorded)
-        self._held, self._pending, self._given_up, self._ended_on = set(), set(), [], {}
+        self._held, self._pending, self._given_up, self._in_vain, self._ended_on = set(), set(), [], [], {}
         self._began = clock.monotonic()
         self.doing = Doing()
         self._lock = _RLock()
@@ -94,9 +95,11 @@ class Journal(ModelCalls):
 
     def ends_by(self, error: BaseException) -> None:
         """The attempt ends by this error of its code. What led to it is not replayed: another attempt may do better."""
-        self.ended_by(error)
+        if self.cancel_scope.stopping is None:
+            self.ended_by(error)
         if names := self.have_ended(error):
-            self.set_marker(ended_by(names), names)
+            with self.cancel_scope.write:
+                self.keep_result(Frame(self, f"={ended_by(names)}", None, None), json.dumps(names))
 
     @property
     def is_over(self) -> bool:

@@ -163,7 +163,7 @@ class StepWrites(EndOrder):
         ``answer`` the part that its reader has of it.
         """
         scope = self.cancel_scope
-        is_ours = self._over or scope.stopping is not None or self.asked is not None
+        is_ours = self._over or scope.stopping is not None or (self.asked or self.failure) is not None
         if is_timeout(error):
             reason = type(error).__name__, str(error)
         elif is_cancellation(error) and not scope.of_coroutine:  # that may be cancelled itself

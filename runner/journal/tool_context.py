@@ -18,7 +18,7 @@ from runner.core.encoding import NotSerializable
 from runner.core.errors import BadInput
 from runner.journal import context_state
 from runner.journal.context_state import Contents, Snapshot
-from runner.journal.give_ups import causes_of
+from runner.journal.give_ups import causes_of, reference_to
 from runner.journal.hook_scope import HookScope, hook_scope
 from runner.journal.journal import Journal
 
@@ -42,7 +42,7 @@ class TaskContexts:
         self._journal, self._name_of, self._find = journal, name_of, find
         self._lent: list[_Lent] = []
         self._put: set[str] = set()
-        self._raised: list[tuple[BaseException, str]] = []
+        self._raised: list[tuple[Callable[[], BaseException | None], str]] = []
         journal.ended_by = self._ended_by
 
     @classmethod
@@ -101,7 +101,7 @@ class TaskContexts:
 
     def raised(self, error: BaseException, name: str) -> None:
         """Note that a tool use raised this error, or replayed it from the record of that name."""
-        self._raised.append((error, name))
+        self._raised.append((reference_to(error), name))
 
     def has_ended(self, name: str) -> bool:
         """Whether the error recorded under this name ended an attempt at the task: such an error is not replayed."""
@@ -109,7 +109,7 @@ class TaskContexts:
 
     def _ended_by(self, error: BaseException) -> None:
         chain = {id(one) for one in causes_of(error)}
-        for name in dict.fromkeys(name for raised, name in self._raised if id(raised) in chain):
+        for name in dict.fromkeys(name for raised, name in self._raised if id(raised()) in chain):
             self._journal.set_marker(f"ended {name}", value=True)
 
     def pause(self) -> "list[tuple[_Changing, _Lent]]":

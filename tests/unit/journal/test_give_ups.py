@@ -2,16 +2,20 @@
 
 import asyncio
 import contextlib
+import gc
+import json
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from runner.core.errors import Interrupted
+from runner.core.errors import Interrupted, StepFailed, TimedOut
 from runner.core.ledger import STEP, AccountKey
 from runner.journal import end_order
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.current_journal import inside_of
+from runner.journal.give_ups import GiveUp, given_up
 from runner.journal.journal import Journal
 from runner.journal.recorder import OneByOne
 from runner.journal.tool_uses import durable
@@ -209,3 +213,93 @@ def test_a_stop_ends_the_wait_for_the_cancellation(recorder: Recorder, attempt: 
     with pytest.raises(Interrupted):
         attempt(work, scope)
     assert uses.made == ["slow"]
+
+
+def test_one_is_made_again_if_the_time_of_the_task_was_up_as_it_waited(recorder: Recorder, attempt: Any) -> None:
+    """Else each attempt would wait for a cancellation that does not come, until its time is up."""
+    uses, scope = Uses(), CancelScope()
+
+    async def work(journal: Journal) -> Any:
+        call = asyncio.create_task(uses.of(journal, "tool")("slow"))
+        if not recorder.recorded:
+            await uses.begun.wait()
+            call.cancel()
+            await asyncio.wait([call])
+            return await uses.of(journal, "tool")("instead")
+        try:
+            await asyncio.sleep(0)
+            if journal.cancel_scope is scope:
+                scope.ask(stop)
+            return await call
+        except TimedOut as error:
+            journal.ends_by(error)
+            raise
+
+    stop = TimedOut.after(3)
+    assert attempt(work) == "instead"
+    with pytest.raises(TimedOut):
+        attempt(work, scope)
+    assert attempt(work) == "slow"
+    assert uses.made == ["slow", "instead", "slow"]
+
+
+def test_one_that_is_cancelled_as_another_could_not_be_recorded_is_made_again(recorder: Recorder, attempt: Any) -> None:
+    uses = Uses()
+
+    async def work(journal: Journal) -> Any:
+        call = asyncio.create_task(uses.of(journal, "step")("slow"))
+        if not uses.made:
+            await uses.begun.wait()
+            with contextlib.suppress(StepFailed):
+                journal.fail(OSError("the store is full"))
+            call.cancel()
+        return await call
+
+    with pytest.raises(asyncio.CancelledError):
+        attempt(work)
+    assert recorder.recorded == {}
+    assert attempt(work) == "slow"
+
+
+def test_nothing_of_what_was_given_up_is_kept_in_memory(attempt: Any) -> None:
+    """Its error leads to the frames that it went through, and to all that was in them."""
+    kept = list[Any]()
+
+    class Large:
+        pass
+
+    @durable
+    async def slow(number: int) -> None:
+        large = Large()
+        kept.append(weakref.ref(large))
+        await asyncio.sleep(60)
+
+    async def work(journal: Journal) -> list[Any]:
+        for number in range(3):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(slow(number), 0.01)
+        gc.collect()
+        return [one() for one in kept]
+
+    assert attempt(work) == [None] * 3
+
+
+def test_no_other_record_is_taken_for_a_give_up() -> None:
+    """Those of the files that a step wrote until it was given up, and those of a kickoff inside of the task."""
+    gave_up = GiveUp("", 1.0).text()
+    found = given_up({
+        "outer#1/look(00)#1 gave up": gave_up,
+        "=files outer#1/look(00)#1 gave up": "[1, {}]",
+        "=files get https://a/b(00)#1 gave up": "[1, {}]",
+        "kickoff#1/look(00)#1 gave up": gave_up,
+        "kickoff#1/=files look(00)#1 gave up": "[1, {}]",
+        "kickoff#1/=ended by look(00)#1 gave up": '["look(00)#1 gave up"]',
+        "an agent gave up#1": '"a step of the author\'s"',
+    })  # fmt: skip
+    assert list(found) == ["outer#1/look(00)#1", "kickoff#1/look(00)#1"]
+
+
+def test_the_latest_give_up_counts_and_what_a_newer_worker_adds_to_it_does_not() -> None:
+    names = [f"look#1 gave up{number}" for number in range(2, 12)]
+    found = given_up({name: json.dumps({"at": at, "added": 1}) for at, name in enumerate(["look#1 gave up", *names])})
+    assert found == {"look#1": GiveUp(names[-1], 10.0)}
