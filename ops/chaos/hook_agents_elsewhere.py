@@ -225,7 +225,6 @@ async def main():
     handler = FunctionAgent(tools=[look], llm=model, streaming=False).run("Dig.")
     async for event in handler.stream_events():
         note("stream", type(event).__name__)
-        basket.hooks.append("stream")
     print(await handler, basket)
 
 

@@ -144,8 +144,8 @@ def record_inside(
     base: Any, entry: str, inner: str, about: About, *, passing: tuple[type[BaseException], ...] = ()
 ) -> None:
     """From here on each use of a tool by its method ``entry``, which is that of ``base``, is a step: its author's part
-    of it, the method ``inner`` of the tool's own class. What the framework does around that, such as calls of an
-    author's callbacks, it does on replay, too.
+    of it, the method ``inner`` of the tool's own class, or the function that the tool has there. What the framework
+    does around that, such as calls of an author's callbacks, it does on replay, too.
 
     ``about`` is called with the arguments of ``entry``; see `record_uses` for the rest.
     """
@@ -153,19 +153,22 @@ def record_inside(
     if hasattr(enter, "records_uses"):
         return
     entered: ContextVar[tuple[Any, ...] | None] = ContextVar(f"runner_{entry}", default=None)
+    is_async = inspect.iscoroutinefunction(enter)
 
-    def about_inner(tool: Any, *_: object, **__: object) -> Any:
+    def about_inner(*called: Any, **_: object) -> Any:
         found = entered.get()
-        if found is None or found[0] is not tool:  # called by the code of its author
+        if found is None or not (found[0] is None or found[0] is called[0]):  # called by the code of its author
             return None
         entered.set(None)
         return about(*found[1], **found[2])
 
     def begin(tool: Any, args: Any, kwargs: Any) -> Any:
-        owner = next((one for one in type(tool).__mro__ if inner in vars(one)), None)
+        owner = next((one for one in (tool, *type(tool).__mro__) if inner in getattr(one, "__dict__", ())), None)
+        if owner is tool and is_async:
+            setattr(tool, inner, _as_coroutine(vars(tool)[inner]))
         if owner is not None:
             record_uses(owner, inner, about_inner, passing=passing)
-        return entered.set((tool, (tool, *args), kwargs))
+        return entered.set((None if owner is tool else tool, (tool, *args), kwargs))
 
     @functools.wraps(enter)
     def call(tool: Any, *args: Any, **kwargs: Any) -> Any:
@@ -183,9 +186,20 @@ def record_inside(
         finally:
             entered.reset(token)
 
-    made: Any = acall if inspect.iscoroutinefunction(enter) else call
+    made: Any = acall if is_async else call
     made.records_uses = True
     setattr(base, entry, made)
+
+
+def _as_coroutine(fn: Any) -> Any:
+    """``fn``, which gives an awaitable, as a function of which that is known."""
+    if inspect.iscoroutinefunction(fn):
+        return fn
+
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        return await fn(*args, **kwargs)
+
+    return functools.wraps(fn)(call)
 
 
 def is_of(package: str, function: Any) -> bool:

@@ -22,7 +22,9 @@ from runner.adapters.frameworks.framework import (
     declared_kinds,
     is_of,
     keepers,
+    record_inside,
     required,
+    run_again_beside,
 )
 from runner.adapters.frameworks.required_inputs import attributes_read
 from runner.bundles.arguments import called
@@ -30,7 +32,7 @@ from runner.bundles.program import Program
 from runner.core.errors import TaskError
 from runner.core.field_errors import format_field_errors
 from runner.journal.current_journal import current_journal
-from runner.journal.tool_uses import Use, record_uses
+from runner.journal.tool_uses import Use
 
 _AGENTS, _WORKFLOWS = "llama_index.core.agent.workflow", "workflows"
 _KINDS = ((_AGENTS, "BaseWorkflowAgent"), (_AGENTS, "AgentWorkflow"), (_WORKFLOWS, "Workflow"))
@@ -104,16 +106,18 @@ class LlamaIndex(AgentFramework):
         return as_output(found if found is not None else str(answer))
 
     def record_uses(self) -> None:
-        """Where a tool calls its function. What a step waits for is known where it begins to, and asked where the end
-        of its workflow is awaited."""
+        """Where a tool calls its function, below its spans and its callback. What a step waits for is known where it
+        begins to, and asked where the end of its workflow is awaited."""
         workflows = import_module("workflows")
         _note_waits(workflows.Context)
         _ask_where_awaited(workflows.Workflow, import_module("workflows.handler").WorkflowHandler)
+        handlers = import_module("llama_index_instrumentation")
+        run_again_beside(handlers.event_handlers.BaseEventHandler, "handle", "ahandle")
+        run_again_beside(handlers.span_handlers.BaseSpanHandler, "span_", "new_span", "prepare_to_")
         tool = self.loaded("llama_index.core.tools", "FunctionTool")
-        if not hasattr(tool, "call"):  # workflows alone are imported, which have no tools
-            return
-        for method in _CALLS:
-            record_uses(tool, method, functools.partial(_about, _CALLS[method]))
+        if hasattr(tool, "call"):  # else workflows alone are imported, which have no tools
+            for method, calls in (("call", "_fn"), ("acall", "_async_fn")):
+                record_inside(tool, method, calls, functools.partial(_about, calls))
 
 
 def _read_of_first(workflow: Any, begins: type) -> list[str]:
@@ -282,9 +286,6 @@ def _note_waits(context: Any) -> None:
 
     wait_for_event.notes_waits = True  # type: ignore[attr-defined]  # a mark on a function
     context.wait_for_event = wait_for_event
-
-
-_CALLS = {"call": "_fn", "acall": "_async_fn"}
 
 
 def _about(calls: str, tool: Any, *args: Any, **kwargs: Any) -> Use | None:
