@@ -6,7 +6,8 @@ question, which is known by its words: an approval is of a tool and exactly the 
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from pydantic_core import to_jsonable_python
@@ -15,6 +16,8 @@ from runner.core.errors import TaskError
 from runner.journal.current_journal import current_journal
 
 APPROVE, REJECT = "approve", "reject"
+
+_asked_about: ContextVar[str] = ContextVar("runner_asked_about", default="")
 
 
 class Decision(NamedTuple):
@@ -72,7 +75,23 @@ def ask_text(message: Any, about: Mapping[str, Any] | None = None) -> str:
 
 def typed(prompt: str) -> str | None:
     """Answer ``input(prompt)`` through the run; None outside of a task."""
-    return ask_text(prompt.strip() or "input()") if current_journal() is not None else None
+    return ask_line(prompt.strip()) if current_journal() is not None else None
+
+
+def ask_line(prompt: str) -> str:
+    """Ask a person for a line, as `input` does."""
+    question, about = prompt or "input()", _asked_about.get()
+    return ask_text(question if about in question else f"{question}\n{about}")
+
+
+@contextlib.contextmanager
+def asking_about(what: str) -> Iterator[None]:
+    """In here, who is asked for a line is shown this with the question, and answers that of this alone."""
+    token = _asked_about.set(what)
+    try:
+        yield
+    finally:
+        _asked_about.reset(token)
 
 
 def _ask(question: str, about: dict[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """Agents and teams of AutoGen."""
 
+import functools
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from importlib import import_module
@@ -7,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from runner.adapters.frameworks.approvals import ask_text
+from runner.adapters.frameworks.approvals import ask_text, asking_about
 from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, is_of, keepers, record_inside
 from runner.bundles import isolation
 from runner.core.errors import InputRequired, StepFailed
@@ -44,6 +45,7 @@ class AutoGen(AgentFramework):
         what a ``UserProxyAgent`` would read."""
         record_inside(import_module("autogen_core.tools").BaseTool, "run_json", "run", _about)
         executes = self.loaded("autogen_agentchat.agents", "CodeExecutorAgent")
+        _show_code(executes)
         record_uses(executes, "execute_code_block", _about_code)
         if (people := sys.modules.get("autogen_agentchat.agents._user_proxy_agent")) is not None:
             vars(people).setdefault("input", isolation.read_line)
@@ -97,6 +99,21 @@ def _about(tool: Any, args: Mapping[str, Any], *_: object, **__: object) -> Use:
     function = getattr(tool, "_func", None)
     calls = function if is_of("autogen_core", tool.run) else tool.run
     return Use(str(tool.name), dict(args), keepers(tool, function), calls)
+
+
+def _show_code(executes: Any) -> None:
+    """Have a person whose approval is asked for shown the code that it is of."""
+    execute = getattr(executes, "execute_code_block", None)
+    if execute is None or hasattr(execute, "shows_code"):
+        return
+
+    @functools.wraps(execute)
+    async def execute_code_block(self: Any, code_blocks: Any, *args: Any, **kwargs: Any) -> Any:
+        with asking_about("\n\n".join(f"```{one.language}\n{one.code.rstrip()}\n```" for one in code_blocks)):
+            return await execute(self, code_blocks, *args, **kwargs)
+
+    execute_code_block.shows_code = True  # type: ignore[attr-defined]  # a mark on a function
+    executes.execute_code_block = execute_code_block
 
 
 def _about_code(agent: Any, code_blocks: Any, *_: object, **__: object) -> Use:

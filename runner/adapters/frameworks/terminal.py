@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from importlib import import_module
 from typing import Any, TextIO
 
-from runner.adapters.frameworks.approvals import ask_text
+from runner.adapters.frameworks.approvals import ask_line, ask_text
 from runner.journal.current_journal import current_journal, journal_here
 
 _lock = threading.Lock()
@@ -118,7 +118,7 @@ class _Stdin:
         if not _asks():
             return self._real.readline(size)
         printed = _printed.get()
-        answer = ask_text((printed.line() if printed is not None else "") or "input()")
+        answer = ask_line(printed.line() if printed is not None else "")
         if printed is not None:
             printed.answered = printed.tell()
         return answer + "\n"

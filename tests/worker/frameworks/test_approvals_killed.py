@@ -141,6 +141,28 @@ if __name__ == "__main__":
 """
 
 
+@needs("autogen_ext")
+def test_an_approval_of_code_is_of_the_code_that_was_shown(fleet: Any, client: Client, tmp_path: Path) -> None:
+    # Given two agents whose code is approved by the same words, and a worker for one task at a time
+    armed, files = tmp_path / "armed", [tmp_path / "42.py", tmp_path / "35.py"]
+    armed.mkdir()
+    for file, code in zip(files, ["6 * 7", "5 * 7"], strict=True):
+        file.write_text(DIES.format(armed=str(armed)) + CODE.replace("6 * 7", code))
+    worker = fleet.start("--concurrency", "1", "--pool", "prefork")
+    asked = [client.submit(file).wait(150) for file in files]
+    # Then each waits without it, for an answer to the code that is shown
+    shown = [f"May it run this?\n```python\nprint({code})\n```" for code in ("6 * 7", "5 * 7")]
+    assert [[one.message for one in result.asked] for result in asked] == [[one] for one in shown]
+    # And when all processes are killed while they wait, and the next one after the answer, the code is run once more
+    worker.kill_group()
+    fleet.start("--concurrency", "1", "--pool", "prefork")
+    (armed / "step done, not recorded").touch()
+    done = [client.answer(one.run_id, text=text).wait(150) for one, text in zip(asked, ["yes", "no"], strict=True)]
+    assert not [*armed.iterdir()]
+    assert done[0].result == "42", done[0].error
+    assert done[1].result.endswith("was not approved. Reason: no"), done[1].error
+
+
 PEOPLE = [
     pytest.param(AUTOGEN, "", ["More.", "APPROVE"], "APPROVE", 1, marks=needs("autogen_agentchat"), id="autogen"),
     pytest.param(SWARM, "", ["no", "yes"], "paid TERMINATE", 3, marks=needs("autogen_agentchat"), id="autogen-swarm"),
