@@ -109,13 +109,19 @@ class EndOrder(RecordedSteps):
 
     def have_ended(self, error: BaseException) -> list[str]:
         """Return the names of the give-ups that led to the error by which the attempt ends: those that are among its
-        causes, and those after which no step began, as the code had ended then. If the task's time is up: those that
-        it waited for.
+        causes, those after which no step began, as the code had ended then, and those before one of these that were
+        the same step, as a client repeats a call. If the task's time is up: those that it waited for.
         """
         if self.cancel_scope.stopping is not None:
             return self._in_vain
         causes, steps = set(map(id, causes_of(error))), self.calls + self._looked_up
-        return [name for name, one, at in self._given_up if at == steps or id(one()) in causes]
+        found, repeated = list[str](), ("", 0)
+        for name, one, at in reversed(self._given_up):
+            same = name.rpartition("#")[0]
+            if at == steps or id(one()) in causes or (same, at + 1) == repeated:
+                found.append(name)
+                repeated = same, at
+        return found
 
     def is_made_again(self, frame: Frame) -> None:
         """It is not given up as before."""

@@ -154,6 +154,29 @@ def test_an_attempt_that_ended_by_it_asks_again_in_the_next_one(account: Any, at
         assert len(wire.log) == 3
 
 
+def test_an_attempt_that_ended_by_a_call_that_its_client_repeated_has_all_its_tries_again(
+    account: Any, attempt: Any
+) -> None:
+    """Else each later attempt would ask once, however often its client is told to."""
+
+    def task() -> Any:
+        with openai.OpenAI(base_url=wire.url, api_key="sk-secret", max_retries=2, timeout=TIMED_OUT) as client:
+            said = client.chat.completions.create(model="gpt", messages=user("before"), timeout=20)
+            last = client.chat.completions.create(model="gpt", messages=user("it"))
+        return said.choices[0].message.content, last.choices[0].message.content
+
+    with WireServer() as wire:
+        wire.reply = lambda number: Reply(hangs=1 < number < 7)
+        with pytest.raises(openai.APITimeoutError):
+            attempt(task)
+        assert len(wire.log) == 4
+        wire.reply = lambda number: Reply(hangs=number < 7)
+        assert attempt(task) == ("whole", "whole")
+        assert len(wire.log) == 7
+        assert attempt(task) == ("whole", "whole")
+        assert len(wire.log) == 7
+
+
 # -- its coroutine is cancelled
 
 Ask = Callable[[str], Awaitable[str]]
