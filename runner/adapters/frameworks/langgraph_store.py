@@ -33,6 +33,7 @@ class StoredItems(Contents):
 
     def __init__(self, store: Any) -> None:
         self._store = weakref.ref(store)
+        self._read: dict[str, tuple[str, dict[str, Any], str]] = {}  # with their vectors, which are most of them
 
     @classmethod
     def of(cls, store: Any) -> "StoredItems":
@@ -45,16 +46,23 @@ class StoredItems(Contents):
     def read(self, name_of: encoding.NameOf) -> dict[str, Any]:
         """All items by namespace and key; one that cannot be stored stands for itself."""
         found = dict[str, Any]()
+        last, read = self._read, dict[str, tuple[str, dict[str, Any], str]]()
         store: Any = self._store()
         for namespace, items in list(store._data.items()) if store is not None else ():
             vectors = store._vectors.get(namespace, {})
             for key, item in list(items.items()):
-                about = [item.value, item.created_at, item.updated_at, dict(vectors.get(key, {}))]
+                name, of = json.dumps([*namespace, key]), dict(vectors.get(key, {}))
+                about = [item.value, item.created_at, item.updated_at]
                 try:
-                    said: Any = json.dumps(encoding.encode(about, name_of))
+                    plain = json.dumps(encoding.encode(about, name_of))
+                    known = last.get(name)
+                    if known is None or known[0] != plain or not _are_same(known[1], of):
+                        known = plain, of, json.dumps(encoding.encode([*about, of], name_of))
+                    read[name] = known
+                    found[name] = known[2]
                 except NotSerializable:
-                    said = item
-                found[json.dumps([*namespace, key])] = said
+                    found[name] = item
+        self._read = read
         return found
 
     def write(self, contents: Mapping[str, Any], name_of: encoding.NameOf, find: encoding.Find) -> None:
@@ -76,6 +84,11 @@ class StoredItems(Contents):
             store._vectors[namespace].pop(key, None)
             if vectors:
                 store._vectors[namespace][key].update(vectors)
+
+
+def _are_same(known: Mapping[str, Any], vectors: Mapping[str, Any]) -> bool:
+    """Whether these are the same objects: none is changed in place."""
+    return known.keys() == vectors.keys() and all(known[path] is one for path, one in vectors.items())
 
 
 def _parsed(contents: Mapping[str, str]) -> Iterator[tuple[str, Any]]:

@@ -50,6 +50,19 @@ def test_what_was_put_changed_and_deleted_is_so_in_another_store() -> None:
     assert other.get(("b", "c"), "more").value == {"text": "more"}
 
 
+def test_only_what_is_new_is_read_again_with_its_vectors() -> None:
+    """A vector is 30 KB of JSON, and a store is read twice for each use of a tool."""
+    from runner.adapters.frameworks.langgraph_store import StoredItems
+
+    one = store()
+    first = StoredItems.of(one).read(name_of)
+    one.put(("a",), "changed", {"text": "anew"})
+    one.get(("a",), "kept").value["more"] = "in place"
+    again = StoredItems.of(one).read(name_of)
+    assert [json.loads(name)[-1] for name, said in again.items() if said is not first[name]] == ["kept", "changed"]
+    assert "in place" in again[json.dumps(["a", "kept"])]
+
+
 def test_what_cannot_be_stored_is_recorded_only_where_nothing_changed_it() -> None:
     from runner.adapters.frameworks.langgraph_store import StoredItems
     from runner.core.encoding import NotSerializable
