@@ -9,8 +9,9 @@ _RUN_CODE = ("submit", "worker")  #: the verbs in whose process, or in forks of 
 
 def main() -> None:
     """Entry point of ``runner``."""
-    if sys.argv[1:2] and sys.argv[1] in _RUN_CODE:
-        hash_seed.fix()  # before anything that takes long is imported
+    # Before anything that takes long is imported
+    if sys.argv[1:2] and sys.argv[1] in _RUN_CODE and not hash_seed.fix():
+        sys.stderr.write(f"warning: start this program with {hash_seed.NAME} set, as workers and submitters are\n")
     from runner.cli import main
 
     main()

@@ -22,7 +22,14 @@ def is_fixed() -> bool:
     return bool(os.environ.get(NAME))
 
 
-def fix() -> None:
-    """Replace this process by one that does the same with the seed, unless it was started with one."""
-    if not is_fixed() and sys.executable:
+def fix() -> bool:
+    """Replace this process by one that does the same with the seed, unless it was started with one.
+
+    Returns False if it cannot be: a program that calls the command itself has begun something else before, and one that
+    was read from stdin cannot be read again.
+    """
+    given = sys.argv[1:]
+    is_command = sys.orig_argv[len(sys.orig_argv) - len(given) :] == given and sys.argv[0] != "-"
+    if not is_fixed() and sys.executable and is_command:
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], with_seed(os.environ))
+    return is_fixed()

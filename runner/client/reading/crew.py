@@ -80,8 +80,14 @@ class Reading:
 
         self._root, self._calls = Path(request.root), calls
         target = request.target
-        if request.paying:  # as at a kickoff: a script does all that it does in its task
-            calls.stop_at_call(lambda: KickedOff(None) if _is_script(target) else None)
+        stopped: list[KickedOff] = []  # at its first call, as at a kickoff: a script does all that it does in its task
+
+        def stop() -> KickedOff | None:
+            stopped.extend([KickedOff(None)] if _is_script(target) else [])
+            return stopped[-1] if stopped else None
+
+        if request.paying:
+            calls.stop_at_call(stop)
         adapters.quiet()
         watch_imports()
         loader.given.set(loader.Given(request.inputs))
@@ -93,6 +99,11 @@ class Reading:
                 )
         except MissingDependency as error:
             raise BadCrew(f"{error}: install it where you submit from, too") from None
+        except BadCrew:
+            if not stopped:
+                raise
+            program = Program(script.NAME)  # it failed because a call was not made, as in a thread that it began
+            self._attr, self._crew = program.attr, program
         self._adapter: Adapter = adapters.required(self._crew)
         self._name = target.file.parent.name if target.file.stem in ("crew", "main") else target.file.stem
 

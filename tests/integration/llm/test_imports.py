@@ -255,6 +255,23 @@ def test_a_script_of_a_framework_asks_nothing_before_its_task(
     assert [request.text for request in models.log] == [*asks, f"main {len(asks) - 1}"]
 
 
+def test_a_script_whose_first_call_is_made_in_a_thread_is_read_all_the_same(
+    crew_of: Any, models: ModelServer, here: InProcess
+) -> None:
+    file = crew_of("""
+    found = []
+    thread = threading.Thread(target=lambda: found.append(ask("thread")))
+    thread.start(), thread.join()
+    print(found[0])
+    """)
+    prepared = prepare(f"{file}:__main__()")
+    assert models.requests == 0
+    submitted(here, prepared)
+    here.work()
+    assert asked(models) == {"thread": 1}
+    assert here.texts("r-1") == {"main": "thread 0"}
+
+
 def test_a_durable_function_that_is_called_at_import_is_called_once(
     crew_of: Any, models: ModelServer, here: InProcess, tmp_path: Path
 ) -> None:

@@ -39,3 +39,13 @@ def test_the_operator_s_is_kept() -> None:
 
 def test_an_interpreter_that_reads_no_variables_is_restarted_once() -> None:
     said(None, "-E")
+
+
+OWN_WORDS = f"{BEGINS} sys.argv[1:] = ['submit']; print(hash_seed.fix())"
+
+
+@pytest.mark.parametrize(("words", "stdin"), [(["-c", OWN_WORDS], ""), (["-"], f"{BEGINS} print(hash_seed.fix())")])
+def test_a_program_that_calls_the_command_itself_is_not_begun_twice(words: list[str], stdin: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != hash_seed.NAME}
+    ended = subprocess.run([sys.executable, *words], input=stdin, env=environment, capture_output=True, text=True)
+    assert ended.stdout.split()[1:] == ["False"], ended.stderr
