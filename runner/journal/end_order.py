@@ -56,7 +56,7 @@ class EndOrder(RecordedSteps):
 
         A step that was cancelled is cancelled in here, or this returns when the code does something else this time.
         """
-        if frame.gave_up is not None and frame.gave_up.error is None:
+        if frame.gave_up is not None and frame.gave_up.error is None and not frame.gave_up.refused:
             await self._until_cancelled(frame)
         if frame.key not in self._held:
             return

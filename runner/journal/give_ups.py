@@ -27,16 +27,19 @@ class GiveUp(NamedTuple):
     Attributes:
         name: of its record.
         at: how many seconds after its attempt began.
-        error: the name of the class and the text of its client's timeout error; none if the code cancelled it.
+        error: the name of the class and the text of its client's timeout error; none if the code cancelled it. Of an
+            error by which it was refused also its representation.
         in_body: whether a part of the answer had come.
-        answer: that part, as an answer is recorded, if it was streamed.
+        answer: that part, as an answer is recorded, if it was streamed; or the answer by which it was refused.
+        refused: it was refused, or could not connect, as the error says: see `runner.journal.refusals`.
     """
 
     name: str
     at: float
-    error: tuple[str, str] | None = None
+    error: tuple[str, ...] | None = None
     in_body: bool = False
     answer: Mapping[str, Any] | None = None
+    refused: bool = False
 
     def text(self) -> str:
         """Return its record."""
@@ -100,6 +103,20 @@ def is_cancellation(error: BaseException) -> bool:
 def is_timeout(error: BaseException) -> bool:
     """Whether a client's error says that its time is up."""
     return isinstance(error, Exception) and any("Timeout" in kind.__name__ for kind in type(error).__mro__)
+
+
+def error_like(base: type[Exception], name: str, text: str, shown: str) -> Exception | None:
+    """Return an error with this text and representation, of the class with this name among ``base`` and its subclasses,
+    however that is made; None if there is none.
+    """
+    kinds = [base]
+    for kind in kinds:
+        if kind.__name__ == name:
+            about = {"__init__": Exception.__init__, "__str__": Exception.__str__, "__repr__": lambda _: shown}
+            made: Exception = type(name, (kind,), about | {"__module__": kind.__module__})(text)
+            return made
+        kinds += kind.__subclasses__()
+    return None
 
 
 def timeout_error(base: type[Exception], name: str, text: str, *leading: object) -> Exception:

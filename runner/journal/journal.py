@@ -95,9 +95,10 @@ class Journal(ModelCalls):
 
     def ends_by(self, error: BaseException) -> None:
         """The attempt ends by this error of its code. What led to it is not replayed: another attempt may do better."""
+        refused = [] if self._refusals is None else self._refusals.end()
         if self.cancel_scope.stopping is None:
             self.ended_by(error)
-        if names := self.have_ended(error):
+        if names := refused + self.have_ended(error):
             with self.cancel_scope.write:
                 self.keep_result(Frame(self, f"={ended_by(names)}", None, None), json.dumps(names))
 
@@ -269,6 +270,8 @@ class Journal(ModelCalls):
             self._occurrences[identity] += 1
             step = f"{identity}#{self._occurrences[identity]}"
             text = self._recorded.get(step)
+            if self._refusals is not None:
+                self._refusals.began(step, is_recorded=text is not None)
             if text is not None:
                 self._progress.mark_passed(step)
         if text is not None:
@@ -276,6 +279,7 @@ class Journal(ModelCalls):
         with self.cancel_scope.person():
             said = obtain(step)
         if said is None:
+            self.write_refusals()
             self.asked = InputRequired(self.place(step), question, about)
             self.cancel_scope.ends_by(self.asked)
             raise self.asked

@@ -4,15 +4,18 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runner.core.ledger import AccountKey, Usage, caller, model_key, usage_in
 from runner.journal.call_slots import CallSlot
-from runner.journal.give_ups import GiveUp
+from runner.journal.give_ups import GiveUp, name_for
 from runner.journal.recorder import BegunStep, DoneStep
 from runner.journal.records import HELD_AT_MOST
 from runner.journal.step_writes import StepWrites
 from runner.journal.steps import Frame, current_step, supersede, supposed_step
+
+if TYPE_CHECKING:
+    from runner.journal.refusals import Refusals
 
 
 class ModelCalls(StepWrites):
@@ -48,6 +51,8 @@ class ModelCalls(StepWrites):
             frame = Frame(self, place.key, entry, outer)
             frame.ends_in = ends_in = self if outer is None or outer.journal is not self else outer
             frame.before = ends_in.last_ended
+            if self._refusals is not None:
+                self._refusals.began(place.key, is_recorded=recorded is not None)
             if recorded is not None:
                 self._progress.serve(place.key, entry, usage_in(recorded))
                 if place.key in self._overtaken and len(self._held) < HELD_AT_MOST:
@@ -73,6 +78,8 @@ class ModelCalls(StepWrites):
             self.calls += 1
             (self if outer is None or outer.journal is not self else outer).last_ended = key
             self._calls.reserve(self._within(outer), digest)
+            if self._refusals is not None:
+                self._refusals.began(key, is_recorded=True)
             entry = model_key(caller.get().agent, recorded["model"])
             self._progress.serve(key, entry, usage_in(recorded))
         self._supersede_enclosing(outer)
@@ -107,6 +114,30 @@ class ModelCalls(StepWrites):
             self.hold(frame)
         self.cancel_scope.check()
         return gave_up
+
+    def refuse(
+        self, frame: Frame, error: tuple[str, ...] | None, in_body: bool, answer: Mapping[str, Any] | None
+    ) -> None:
+        """Keep that a call was refused by this answer, or raised this error. Not if the task is being stopped."""
+        if not (self._over or self.cancel_scope.stopping is not None or (self.asked or self.failure) is not None):
+            name, at = name_for(frame.recorded_as, self._recorded), self.clock.monotonic() - self._began
+            gave_up = GiveUp(name, at, error, in_body, answer, refused=True)
+            with self._lock:
+                self._kept_refusals().add(frame.key, gave_up)
+
+    def is_refused_again(self, frame: Frame, place: CallSlot, gave_up: GiveUp) -> None:
+        """It is refused as before."""
+        self.cancel_scope.check()
+        with self._lock:
+            self._calls.release(place)
+            self._kept_refusals().add(frame.key, gave_up, is_written=True)
+
+    def _kept_refusals(self) -> "Refusals":
+        if self._refusals is None:
+            from runner.journal.refusals import Refusals
+
+            self._refusals = Refusals()
+        return self._refusals
 
     def streams(self, frame: Frame) -> None:
         """The answer begins to come, and may be acted on before its end: what begins from now on is none that the call

@@ -10,7 +10,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from runner.core.ledger import AccountKey, Counters, Usage, usage_in
 from runner.journal import steps
@@ -18,6 +18,9 @@ from runner.journal.call_slots import CallSlots, is_call
 from runner.journal.give_ups import GiveUp
 from runner.journal.rate_limit import Turns
 from runner.journal.steps import Doing, Frame, JournalProgress, NoFiles, StepFiles, current_step
+
+if TYPE_CHECKING:
+    from runner.journal.refusals import Refusals
 
 OneFrame = TypeVar("OneFrame", bound=Frame)
 
@@ -36,6 +39,7 @@ class RecordedSteps(Turns):
     _held: set[str]  #: the keys of steps that are replayed later
     _gave_up: dict[str, GiveUp]  #: how steps were given up, by the names of the results that they do not have
     _pending: set[str]  #: the keys of steps that wait to be cancelled again
+    _refusals: "Refusals | None" = None  #: most tasks have none
     _recorded: dict[str, str]
     found: Mapping[str, str]  #: as it was before anything was done
     _progress: JournalProgress
@@ -107,6 +111,8 @@ class RecordedSteps(Turns):
             frame.before = ends_in.last_ended
             self._looked_up += 1
             recorded = self._recorded.get(frame.key) if usable is None else frame.find(self._recorded, usable)
+            if self._refusals is not None:
+                self._refusals.began(frame.recorded_as, is_recorded=recorded is not None)
             if recorded is not None:
                 self._progress.replay_step(entry, self._calls.inside(frame.key))
                 self._progress.mark_passed(frame.recorded_as)
@@ -122,7 +128,7 @@ class RecordedSteps(Turns):
         """The step has no result, as it was given up: it is to be so again."""
         frame.gave_up = found = self._gave_up[frame.recorded_as]
         self._progress.mark_passed(found.name)
-        if found.answer is not None:  # that comes first, and its reader may leave it before its end
+        if found.answer is not None or found.refused:  # that comes first, and its reader may leave it before its end
             return
         if found.error is None:
             self._pending.add(frame.key)

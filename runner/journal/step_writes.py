@@ -181,6 +181,22 @@ class StepWrites(EndOrder):
             self.keep_result(Frame(self, name, None, None), frame.end(gave_up.text()))
         self.note_give_up(name, error)
 
+    def write_refusals(self) -> None:
+        """Record what was refused so far, without anything after it."""
+        if self._refusals is not None:
+            with self.cancel_scope.write, self._writing:
+                self._write(())
+
+    def _with_refusals(self, done: Sequence[DoneStep]) -> Sequence[DoneStep]:
+        """Add what was refused before these results."""
+        with self._lock:
+            if (refusals := self._refusals) is None:
+                return done
+            before = refusals.written_with(done)
+            if not refusals:
+                self._refusals = None
+        return [*before, *done]
+
     def keep_result(self, frame: Frame, text: str, usage: Usage = NO_TOKENS, *, reported: bool = False) -> None:
         """Record its result. ``reported``: it is reported on the event bus elsewhere."""
         if self._is_writing:
@@ -201,7 +217,9 @@ class StepWrites(EndOrder):
         Call the returned function before the caller gets the answer: it waits for the acknowledgement. So does the
         task's next write.
         """
-        if self._is_writing or self._post is None or frame.entry is None:
+        refusals = self._refusals
+        together = self._is_writing or (refusals is not None and refusals.concerns(frame.recorded_as))
+        if together or self._post is None or frame.entry is None:
             self.keep_result(frame, text, usage, reported=reported)
             return _nothing
         with self._writing:
@@ -230,6 +248,9 @@ class StepWrites(EndOrder):
     def _record(self, name: str, text: str, entry: AccountKey | None, usage: Usage, reported: bool) -> None:
         if self._over:
             self._refuse_if_over()
+        if (refusals := self._refusals) is not None and refusals.concerns(name):
+            self._write([DoneStep(name, text, entry, usage, reported)])
+            return
         progress = self._progress
         with self._lock:
             replayed = progress.replayed
@@ -254,7 +275,7 @@ class StepWrites(EndOrder):
         The returned function waits for it: before that, the steps that begin are not to be made. So does the task's
         next write. None if it is acknowledged already.
         """
-        if self._post_steps is None:
+        if self._post_steps is None or self._refusals is not None:
             self.keep_results(done, dropped=dropped, begins=begins)
             return None
         with self._writing:
@@ -285,9 +306,11 @@ class StepWrites(EndOrder):
         finally:
             self._is_writing = False
 
-    def _write(self, done: Sequence[DoneStep], begins: Sequence[BegunStep], dropped: int = 0) -> None:
+    def _write(self, done: Sequence[DoneStep], begins: Sequence[BegunStep] = (), dropped: int = 0) -> None:
         """Write several together: results, and the steps that begin when this returns."""
         self._refuse_if_over()
+        if self._refusals is not None:
+            done = self._with_refusals(done)
         with self._lock:
             replayed = self.take_replayed() if done else Counters()
         self._recorder.record_steps(done, dropped=dropped, begins=begins, replayed=replayed)

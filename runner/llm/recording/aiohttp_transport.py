@@ -11,7 +11,7 @@ import io
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextvars import ContextVar
-from http import HTTPStatus
+from http.client import responses
 from types import SimpleNamespace
 from typing import Any
 
@@ -66,23 +66,32 @@ def install(module: Any) -> None:
         call = RecordedCall(asked, *found)
         if call.is_held:
             await call.hold_async()
-        if (answer := call.recorded()) is not None:
-            return await _response(
+        if (answer := call.recorded(refused=module.ClientError)) is not None:
+            response = await _response(
                 library, self, method, url, answer, call.break_off_async if call.breaks_off else None
             )
+            await _raise_for_status(self, kw, response)
+            return response
         await call.wait_async()
         with call:
             with ContextValue(_making, call):
                 stub = elsewhere(str(url), call.instead)
-                response = await request(self, method, str_or_url if stub is None else stub, **kw)
-            if not call.answered(response.status, response.headers.items()):
+                try:
+                    response = await request(self, method, str_or_url if stub is None else stub, **kw)
+                except module.ClientResponseError as error:  # as `_raise_for_status`
+                    call.answered(error.status, (error.headers or {}).items())
+                    if call.is_refused:
+                        call.refused(b"")
+                    raise
+            is_taken = call.answered(response.status, response.headers.items())
+            if not (is_taken or call.is_refused):
                 return response
             encoded = not _decodes(self, kw, response)
             if call.streams:
                 response.content = reader_class(response.content, call.tee(encoded=encoded))
             else:
                 body = await response.read()
-                call.whole(body, encoded=encoded)
+                (call.whole if is_taken else call.refused)(body, encoded=encoded)
                 response.content = _reader(library, body)
             return response
 
@@ -194,6 +203,16 @@ def _reader(library: Any, body: bytes, ends: Callable[[], Awaitable[None]] | Non
     return reader
 
 
+async def _raise_for_status(session: Any, kw: dict[str, Any], response: Any) -> None:
+    """Do what a session does with a response if its author wants an error where it is a refusal."""
+    told = kw.get("raise_for_status")
+    told = session._raise_for_status if told is None else told
+    if callable(told):
+        await told(response)
+    elif told:
+        response.raise_for_status()
+
+
 async def _response(
     library: Any,
     session: Any,
@@ -217,7 +236,7 @@ async def _response(
     message = SimpleNamespace(
         version=library.http.HttpVersion11,
         code=answer.status,
-        reason=HTTPStatus(answer.status).phrase,
+        reason=responses.get(answer.status, ""),
         headers=multidict.CIMultiDictProxy(headers),
         raw_headers=tuple((name.encode(), value.encode()) for name, value in answer.headers),
     )

@@ -62,6 +62,26 @@ class Call:
         """Its client raises this error, as before."""
         self._journal.is_given_up_again(self.frame, gave_up, error)
 
+    def refuse(
+        self,
+        *,
+        error: tuple[str, ...] | None = None,
+        in_body: bool = False,
+        answer: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Keep that it was refused by this answer, or raised this error; ``in_body``: when a part of the answer had
+        come.
+        """
+        self._journal.refuse(self.frame, error, in_body, answer)
+
+    def is_refused_again(self, gave_up: GiveUp) -> None:
+        """It is refused as before."""
+        self._journal.is_refused_again(self.frame, self.place, gave_up)
+
+    def is_made_again(self) -> None:
+        """It is not given up, or refused, as before."""
+        self._journal.is_made_again(self.frame)
+
     def give_up(self, error: BaseException, *, in_body: bool = False, answer: Mapping[str, Any] | None = None) -> None:
         """Record that the code gave it up with this error; ``in_body``: a part of the answer had come, ``answer``: its
         reader has this part of it.

@@ -13,7 +13,7 @@ from typing import Any
 from runner.journal.current_journal import current_journal
 from runner.llm.recording import rpc, unrecorded
 from runner.llm.recording.grpc_stub import text
-from runner.llm.recording.rpc_call import DeadlinePassed, Failure, RpcCall, RpcError, RpcStream, call_here
+from runner.llm.recording.rpc_call import Failure, RpcCall, RpcError, RpcStream, call_here
 
 
 def journaled(library: Any, theirs: Any) -> Callable[..., None]:
@@ -190,9 +190,9 @@ class _Call:
             await made.hold_async()
         try:
             found: list[Any] | None = None if made is None else made.replayed()
-        except DeadlinePassed as error:
+        except RpcError as error:
             core, found = self._library.cygrpc, [None]
-            self._status = core.AioRpcStatus(core.StatusCode.deadline_exceeded, str(error), (), "")
+            self._status = core.AioRpcStatus(getattr(core.StatusCode, error.code.lower()), str(error), (), "")
         if found is not None:
             self._recorded = deque(found)
             self._is_decided.set()

@@ -14,7 +14,7 @@ from typing import Any
 
 from runner.core import waiting
 from runner.llm.recording import rpc
-from runner.llm.recording.rpc_call import DeadlinePassed, Failure, RpcCall, RpcError, RpcStream, call_here
+from runner.llm.recording.rpc_call import Failure, RpcCall, RpcError, RpcStream, call_here
 
 _END = object()
 
@@ -35,9 +35,9 @@ def unary(module: Any, theirs: Any, *, with_call: bool = False) -> Callable[...,
             return theirs(self, request, *args, **kwargs)
         try:
             found = made.replayed()
-        except DeadlinePassed as error:
+        except RpcError as error:
             state = _answered(module, self)
-            state.code, state.details = module.grpc.StatusCode.DEADLINE_EXCEEDED, str(error)
+            state.code, state.details = module.grpc.StatusCode[error.code], str(error)
             return module._end_unary_response_blocking(state, None, with_call, None)
         if found is not None:
             return module._end_unary_response_blocking(_answered(module, self, found), None, with_call, None)

@@ -63,11 +63,12 @@ def install(library: Any) -> None:
                     )
                 finally:
                     request.stream, request.extensions = theirs, extensions
-                if not exchange.taken(response):
+                is_taken = exchange.taken(response)
+                if not (is_taken or call.is_refused):
                     return response
                 if call.streams:
                     return exchange.streamed(stream)
-                return exchange.whole(pieces, found[0])
+                return exchange.whole(pieces, found[0], is_taken=is_taken)
 
         handle_request.journaled = True  # type: ignore[attr-defined]  # a mark on a function
         return handle_request
@@ -101,11 +102,12 @@ def install(library: Any) -> None:
                     response = await handle_async(self, exchange.outgoing_async())
                 finally:
                     request.extensions = extensions  # it may be sent again, as a call of its own
-                if not exchange.taken(response):
+                is_taken = exchange.taken(response)
+                if not (is_taken or call.is_refused):
                     return response
                 if call.streams:
                     return exchange.streamed(async_stream)
-                return await exchange.whole_async(await pieces.of_async(response))
+                return await exchange.whole_async(await pieces.of_async(response), is_taken=is_taken)
 
         handle_async_request.journaled = True  # type: ignore[attr-defined]  # a mark on a function
         return handle_async_request
@@ -167,7 +169,7 @@ class _Exchange:
 
     def recorded(self) -> Any:
         """The recorded answer, as the library gives it; None if there is none."""
-        answer = self.call.recorded(self._library.TimeoutException)
+        answer = self.call.recorded(self._library.TimeoutException, refused=self._library.TransportError)
         if answer is None:
             return None
         if self.call.breaks_off:
@@ -227,7 +229,7 @@ class _Exchange:
             self.is_left = True
             raise
 
-    def whole(self, pieces: Any, journal: Journal) -> Any:
+    def whole(self, pieces: Any, journal: Journal, *, is_taken: bool) -> Any:
         """The response, recorded if it can be taken. Its body, which has been read, is still to be read, as it came.
 
         Its reader has its last piece when the record is acknowledged: until then both do what they have to do.
@@ -236,14 +238,20 @@ class _Exchange:
         try:
             found = self.made(partial(list, theirs), journal) if blocking_calls.in_threads else list(theirs)
             self._response.stream = body = pieces(found)
-            body.acknowledged = self.call.post(body.text)
+            if is_taken:
+                body.acknowledged = self.call.post(body.text)
+            else:
+                self.call.refused(body.text, encoded=True)
         finally:
             theirs.close()
         return self._response
 
-    async def whole_async(self, body: Any) -> Any:
+    async def whole_async(self, body: Any, *, is_taken: bool) -> Any:
         """The same of a coroutine's."""
         self._response.stream = body
+        if not is_taken:
+            self.call.refused(body.text, encoded=True)
+            return self._response
         await self.call.whole_async(body.text, encoded=True)
         return self._response
 

@@ -1,5 +1,6 @@
 """One call of a model on its way through a transport, whichever library's that is."""
 
+import contextlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -8,7 +9,8 @@ from typing import Any
 from runner.core import fault_points
 from runner.core.errors import RunnerError
 from runner.core.ledger import NO_TOKENS, STEP, CallResult, Usage, caller
-from runner.journal.give_ups import timeout_error
+from runner.core.redaction import redact
+from runner.journal.give_ups import GiveUp, error_like, is_timeout, timeout_error
 from runner.journal.journal import Journal
 from runner.llm.clients import prompt_caching
 from runner.llm.recording import code_location, wire
@@ -29,6 +31,8 @@ def parse_request(method: str, url: str, body: bytes, journal: Journal, unattrib
     return wire.request(method, url, body, recorded)
 
 
+MOST_OF_REFUSAL = 2**14  #: bytes of the answer by which a call was refused; of a longer one, none are kept
+_REFUSALS = 400  #: statuses from here on; a redirect is none
 UNUSABLE = "its answer is not usable: not JSON, an error, or empty"
 
 
@@ -55,6 +59,7 @@ class RecordedCall:
         self._has_left_whole = self._is_streamed = self._has_ended = self._is_kept_encoded = False
         self._status = 0
         self.streams = False  #: whether the answer comes piece by piece
+        self.is_refused = False  #: whether its answer is a refusal, which is to be given to `refused`
         self.had_begun = False  #: whether a part of the answer had come when its client timed out
         self.breaks_off = False  #: what is recorded of the answer is a part, after which it is given up: `break_off`
         self._is_awaited = False
@@ -62,16 +67,20 @@ class RecordedCall:
         self._headers: list[tuple[str, str]] = []
         self._by_name: dict[str, str] = {}
 
-    def recorded(self, timeout: type[Exception] = TimeoutError, *leading: object) -> wire.Answer | None:
-        """The recorded answer of the model, if there is one: it is served now.
+    def recorded(
+        self, timeout: type[Exception] = TimeoutError, *leading: object, refused: type[Exception] = OSError
+    ) -> wire.Answer | None:
+        """The recorded answer of the model, or its refusal, if there is one: it is served now.
 
         If its client timed out instead, raises that error again: a class among those of ``timeout``, which takes the
-        ``leading`` arguments.
+        ``leading`` arguments. If it could not connect, raises one among those of ``refused``.
         """
         if self._call.recorded is None:
             gave_up = self._call.frame.gave_up
             if gave_up is None:
                 return None
+            if gave_up.refused:
+                return self._refused_again(gave_up, refused)
             self._timeout = timeout, leading
             if gave_up.answer is None or not (self._is_awaited or gave_up.error):
                 self._give_up_again()
@@ -87,6 +96,28 @@ class RecordedCall:
         if self._caller.on_result is not None:
             self._caller.on_result(CallResult(self._call.entry.model, answer.usage, replayed=True))
         return answer
+
+    def _refused_again(self, gave_up: GiveUp, base: type[Exception]) -> wire.Answer | None:
+        if gave_up.error is None:
+            assert gave_up.answer is not None
+            self.is_refused = True
+            self._call.is_refused_again(gave_up)
+            return wire.answer_of(gave_up.answer)
+        error = self._error_again(base, gave_up.error)
+        if error is None:
+            self._call.is_made_again()
+            return None
+        self.had_begun = gave_up.in_body
+        self._call.is_refused_again(gave_up)
+        raise error
+
+    def _told(self, error: Exception) -> tuple[str, ...]:
+        """How an error that its library raises is recorded."""
+        return type(error).__name__, redact(str(error)), redact(repr(error))
+
+    def _error_again(self, base: type[Exception], told: Sequence[str]) -> Exception | None:
+        """The inverse of it: the error, among those of ``base``; None if there is none with this name."""
+        return error_like(base, *told)
 
     def break_off(self) -> None:
         """The part of an answer that is recorded has been read: raise what its client did then."""
@@ -186,6 +217,7 @@ class RecordedCall:
         self.streams = wire.STREAMS.search(by_name.get("content-type", "")) is not None
         if 200 <= status < 300:
             return True
+        self.is_refused = status >= _REFUSALS and not self.streams
         self.reject(f"HTTP {status}")
         return False
 
@@ -195,6 +227,26 @@ class RecordedCall:
         self._call.drop()
         self._link.break_off()
         self._observer.failed(why)
+
+    def refused(self, body: bytes, *, encoded: bool = False) -> None:
+        """The answer by which it was refused, after `answered`. ``encoded``: it is as its Content-Encoding says."""
+        try:
+            text = self._decoder(encoded=encoded)(body).decode() if len(body) <= MOST_OF_REFUSAL else ""
+        except ValueError:
+            text = ""
+        self._refuse(text)
+
+    def _unusable(self, body: bytes) -> None:
+        """Its answer cannot be taken. Its code may do without it, as if it were refused."""
+        self._observer.failed(UNUSABLE)
+        if len(body) <= MOST_OF_REFUSAL and self.can_break_off and not self._is_kept_encoded:
+            with contextlib.suppress(ValueError):
+                self._refuse(body.decode())
+
+    def _refuse(self, text: str) -> None:
+        kept = wire.kept(self._headers, wire.KEPT_OF_REFUSAL)
+        said = wire.text_of(self._status, kept, redact(text[:MOST_OF_REFUSAL]).encode(), NO_TOKENS, STEP)
+        self._call.refuse(answer=json.loads(said))
 
     def whole(self, body: bytes, *, encoded: bool = False) -> None:
         """The answer: it is recorded if it can be taken. ``encoded``: it is as its Content-Encoding says."""
@@ -206,7 +258,7 @@ class RecordedCall:
             self._call.record(self._answered(body, usage), usage, self._observer.reports)
             self._recorded(usage)
         else:
-            self._observer.failed(UNUSABLE)
+            self._unusable(body)
 
     def post(self, body: bytes) -> Callable[[], None]:
         """The same of one as it came, but its record is on its way when this returns: call what it returns before the
@@ -216,7 +268,7 @@ class RecordedCall:
         else:
             usage = wire.taken(self._asked, self._by_name, body)
         if usage is None:
-            self._observer.failed(UNUSABLE)
+            self._unusable(body)
             return _nothing
         journal, text = self._journal, self._answered(body, usage)
         with journal.cancel_scope.write:
@@ -239,7 +291,7 @@ class RecordedCall:
             await self._call.record_async(self._answered(body, usage), usage, self._observer.reports)
             self._recorded(usage)
         else:
-            self._observer.failed(UNUSABLE)
+            self._unusable(body)
 
     def _decoded(self, body: bytes) -> tuple[bytes, Usage | None]:
         """The answer as it is to be recorded, and its tokens; None if it cannot be taken."""
@@ -278,7 +330,9 @@ class RecordedCall:
         has_left = self._call.has_left and (self._has_left_whole or not isinstance(error, Exception))
         if not has_left:
             self._call.drop()
-        if not self._is_streamed and (has_left or not isinstance(error, Exception)):
+        if isinstance(error, Exception) and not (self._is_streamed or (has_left and is_timeout(error))):
+            self._call.refuse(error=self._told(error), in_body=self._status > 0)
+        elif not self._is_streamed and (has_left or not isinstance(error, Exception)):
             self._call.give_up(error, in_body=self._status > 0)
         elif self.can_break_off and came is not None and not self._is_kept_encoded:
             text = wire.text_of(self._status, wire.kept(self._headers), came, NO_TOKENS, STEP)

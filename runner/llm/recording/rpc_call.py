@@ -1,11 +1,12 @@
 """One call of a model by gRPC on its way through a stub, sync or awaited."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from runner.core.errors import RunnerError
+from runner.core.redaction import redact
 from runner.journal.current_journal import current_journal
 from runner.journal.journal import Journal
 from runner.llm.recording import rpc, unrecorded, wire
@@ -62,7 +63,7 @@ class RpcCall(RecordedCall):
         self.sent = sent  #: the request, serialized
 
     def replayed(self) -> list[bytes] | None:
-        """The messages of the recorded answer, if there is one: it is served now. Raises `DeadlinePassed` again."""
+        """The messages of the recorded answer, if there is one: it is served now. If it failed, raises `RpcError`."""
         answer = self.recorded()
         return None if answer is None else list(rpc.messages(answer.body))
 
@@ -90,9 +91,17 @@ class RpcCall(RecordedCall):
         """End a call that failed: refused, or in doubt."""
         if failure.was_refused:
             self.reject(failure.code)
+            self._call.refuse(error=self._told(RpcError(failure.details, failure.code)))
         else:
             is_late = failure.code == "DEADLINE_EXCEEDED"
-            self.broke((DeadlinePassed if is_late else RpcError)(failure.details), failure.code)
+            self.broke(DeadlinePassed(failure.details) if is_late else RpcError(failure.details, failure.code))
+
+    def _told(self, error: Exception) -> tuple[str, ...]:
+        return getattr(error, "code", ""), redact(str(error))
+
+    def _error_again(self, _: type[Exception], told: Sequence[str]) -> Exception | None:
+        code, text = told
+        return RpcError(text, code) if code else None
 
     def stream(self) -> "RpcStream":
         """Return what the messages of a streamed response pass through; the call ends with it."""
@@ -150,8 +159,15 @@ class RpcStream:
 
 
 class RpcError(RunnerError):
-    """A call whose outcome is not known."""
+    """A call that failed, with this text and this code of gRPC's."""
+
+    def __init__(self, details: str, code: str = "") -> None:
+        super().__init__(details)
+        self.code = code
 
 
 class DeadlinePassed(RpcError, TimeoutError):
     """A call whose client had set a deadline."""
+
+    def __init__(self, details: str) -> None:
+        super().__init__(details, "DEADLINE_EXCEEDED")

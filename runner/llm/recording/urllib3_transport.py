@@ -89,16 +89,21 @@ class _Attempt:
     ) -> Any:
         """The response: the recorded one, or that of the service."""
         library = self._library
-        timeouts = library.exceptions.TimeoutError
+        errors = library.exceptions
         try:
-            answer = self._call.recorded(timeouts, pool, url)
-        except timeouts as error:
+            answer = self._call.recorded(errors.TimeoutError, pool, url, refused=errors.HTTPError)
+        except errors.HTTPError as error:
             if self._call.had_begun:
                 return self._response(200, (), _Body(b"", error), **_reading(kw))
-            return self._timed_out(error, pool, url, body, headers, retries, *args, **kw)
+            if isinstance(error, errors.EmptyPoolError):  # which is not repeated
+                raise
+            return self._repeat(error, None, pool, url, body, headers, retries, *args, **kw)
         if answer is not None:
             ends = self._call.break_off if self._call.breaks_off else None
-            return self._response(answer.status, answer.headers, _Body(answer.body, ends=ends), **_reading(kw))
+            response = self._response(answer.status, answer.headers, _Body(answer.body, ends=ends), **_reading(kw))
+            if not self._call.is_refused:
+                return response
+            return self._repeat(None, response, pool, url, body, headers, retries, *args, **kw)
         self._call.wait()
         stub = elsewhere(self._address, self._call.instead)
         if stub is not None:
@@ -112,23 +117,47 @@ class _Attempt:
                 except library.exceptions.MaxRetryError as error:
                     self._call.broke(error.reason or error)
                     raise
-            if self._is_over or not self._call.answered(response.status, response.headers.items()):
+            if self._is_over:
                 return response
+            is_taken = self._call.answered(response.status, response.headers.items())
+            if not (is_taken or self._call.is_refused):
+                return response
+            take = self._call.whole if is_taken else self._call.refused
             if kw.get("preload_content", True):
-                self._call.whole(self._decoded(response.headers, response.data, kw.get("decode_content", True)))
+                take(self._decoded(response.headers, response.data, kw.get("decode_content", True)))
                 return response
-            return self._streamed(response, kw) if self._call.streams else self._whole(response, kw)
+            return self._streamed(response, kw) if self._call.streams else self._whole(response, kw, take)
 
-    def _timed_out(
-        self, error: Exception, pool: Any, url: str, body: Any, headers: Any, retries: Any, *args: Any, **kw: Any
+    def _repeat(
+        self,
+        error: Exception | None,
+        response: Any,
+        pool: Any,
+        url: str,
+        body: Any,
+        headers: Any,
+        retries: Any,
+        *args: Any,
+        **kw: Any,
     ) -> Any:
-        """What urllib3 does when an attempt has timed out: it raises, or makes another one."""
+        """What urllib3 does when an attempt has failed: it raises, gives the response, or makes another one."""
         retry = self._library.util.Retry
         if not isinstance(retries, retry):
             redirect = args[0] if args else kw.get("redirect", True)
             retries = retry.from_int(retries, redirect=redirect, default=pool.retries)
-        retries = retries.increment(self._method, url, error=error, _pool=pool, _stacktrace=error.__traceback__)
-        retries.sleep()
+        if error is not None:
+            retries = retries.increment(self._method, url, error=error, _pool=pool, _stacktrace=error.__traceback__)
+        elif not retries.is_retry(self._method, response.status, "retry-after" in response.headers):
+            response.retries = retries
+            return response
+        else:
+            try:
+                retries = retries.increment(self._method, url, response=response, _pool=pool)
+            except self._library.exceptions.MaxRetryError:
+                if retries.raise_on_status:
+                    raise
+                return response
+        retries.sleep(response)
         return pool.urlopen(self._method, url, body, headers, retries, *args, **kw)
 
     def is_repeated(self, retries: Any) -> None:
@@ -136,12 +165,14 @@ class _Attempt:
         last = (getattr(retries, "history", ()) or (None,))[-1]
         self._is_over = True
         if last is not None and last.status:
-            self._call.answered(last.status, ())
+            self._call.answered(last.status, [("Retry-After", "0")])  # urllib3 has thrown the rest away
+            if self._call.is_refused:
+                self._call.refused(b"")
         else:
             self._call.broke((last and last.error) or ConnectionError())
         self._call.close()
 
-    def _whole(self, response: Any, kw: dict[str, Any]) -> Any:
+    def _whole(self, response: Any, kw: dict[str, Any], take: Callable[[bytes], None]) -> Any:
         """The response, which was read, and is still to be read by who asked for it."""
         pieces, broken = [], None
         try:
@@ -150,7 +181,7 @@ class _Attempt:
             broken = error
         raw = b"".join(pieces)
         if broken is None:
-            self._call.whole(self._decoded(response.headers, raw, False))
+            take(self._decoded(response.headers, raw, False))
         else:
             self._call.broke(broken)
         return self._like(response, response.headers, _Body(raw, broken), self._library.HTTPResponse, **kw)

@@ -60,15 +60,13 @@ _ADDRESS = re.compile(rb" at 0x[0-9a-f]+(?=>)")
 """Where an object is that a request shows as Python does: elsewhere in each process."""
 
 _BROKEN = re.compile(rb'^data:\s*\{\s*"error"\s*:\s*[{"]|^event:\s*error|"type"\s*:\s*"(?:error|response\.failed)"')
-_KEPT = frozenset(
-    {
-        *("content-type", "x-request-id", "request-id"),
-        *("x-amzn-requestid", "x-amzn-bedrock-input-token-count", "x-amzn-bedrock-output-token-count"),
-    }
-)
+_KEPT = frozenset({"content-type", "x-request-id", "request-id", "x-amzn-requestid"})
+_KEPT |= {"x-amzn-bedrock-input-token-count", "x-amzn-bedrock-output-token-count"}
 _OF_AN_ERROR = frozenset({"error", "user_id", "request_id", "type"})
 _FRAMING = frozenset({"content-encoding", "content-length", "transfer-encoding", "connection"})
-_LOOKED_AT = frozenset(name.encode() for name in _KEPT | _FRAMING)
+_RETRIES = {"retry-after", "retry-after-ms", "x-ms-retry-after-ms", "x-should-retry", "x-amzn-errortype"}
+KEPT_OF_REFUSAL = _KEPT | _RETRIES
+_LOOKED_AT = frozenset(name.encode() for name in KEPT_OF_REFUSAL | _FRAMING)
 
 
 class Request(NamedTuple):
@@ -241,11 +239,11 @@ def answer_of(found: Mapping[str, Any]) -> Answer:
     return Answer(found["status"], [(name, value) for name, value in found["headers"]], body, usage_in(found))
 
 
-def kept(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+def kept(headers: Iterable[tuple[str, str]], names: frozenset[str] = _KEPT) -> list[tuple[str, str]]:
     """The headers that are recorded: no cookie, no key."""
     found = []
     for one in headers:  # a comprehension would be one more call
-        if one[0].lower() in _KEPT:
+        if one[0].lower() in names:
             found.append(one)
     return found
 

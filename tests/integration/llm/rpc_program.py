@@ -53,6 +53,7 @@ class Given:
     log: Path
     asked: bytes = b"what"
     method: str = ""
+    then: bytes = b""  #: asked afterwards, whatever comes of it
     half: bool = False  #: of the answer is read
     cancel: bool = False  #: as soon as its service has it
     given_up: bool = False  #: it was cancelled by an attempt before, so its service does not get it
@@ -233,6 +234,8 @@ SETTINGS: dict[str, Callable[[Given], Given]] = {
     "another method": told(method="/shop.Orders/List"),
     "refused": told(asked=b"invalid"),
     "busy": told(asked=b"busy"),
+    "refused, and then another": told(asked=b"invalid", then=b"what"),
+    "busy, and then another": told(asked=b"busy", then=b"what"),
     "busy once, and repeated": told(asked=b"once", retries=True),
     "nobody there": told(port=9),
     "its channel is closed": told(closed=True),
@@ -304,7 +307,8 @@ def outcome(client: str, given: Given) -> str:
     except (Exception, asyncio.CancelledError, Interrupted) as error:
         code = getattr(error, "code", None)
         found = f"{type(error).__name__.strip('_')} {code().name if code else ''}".strip()
-    return str(found)[:300]
+    then = outcome(client, replace(given, asked=given.then, then=b"")) if given.then else ""
+    return str(found)[:300] + then
 
 
 def done(client: str, setting: str, log: Path, port: int) -> dict[str, Any]:

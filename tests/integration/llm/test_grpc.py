@@ -36,6 +36,8 @@ EXPECTED: dict[str, tuple[tuple[str, ...], tuple[int, int, int, int]]] = {
     "another method": (ONE + STREAMS, PASSED),
     "refused": (ONE + STREAMS, PASSED),
     "busy": (ONE + STREAMS, PASSED),
+    "refused, and then another": (("sync", "with_call", "awaited"), (2, 1, 0, 0)),
+    "busy, and then another": (("sync", "with_call", "awaited"), (2, 1, 0, 0)),
     "busy once, and repeated": (ONE, (2, 1, 0, 0)),
     "nobody there": (ONE + STREAMS, NOT_SENT),
     "its channel is closed": (ONE + STREAMS, NOT_SENT),
