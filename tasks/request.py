@@ -1,6 +1,7 @@
 """A job as Celery's users see it: its request in the worker's main process, and its failure."""
 
 import logging
+import sys
 from typing import Any
 
 from celery.worker import state
@@ -23,8 +24,32 @@ class JobRequest(Request):
         self._current = self.id
         groups = self._eventer.groups if self._eventer else {"worker"}  # an empty one is all there are
         given: dict[str, Any] = self._request_dict  # type: ignore[has-type]  # Celery is untyped
-        kept = {name: one for name, one in given.items() if one is not None and name not in UNUSED}
+        if type(arguments := given["kwargs"]) is dict:  # decoded with names of its own: all share them
+            items = list(zip(map(sys.intern, arguments), arguments.values(), strict=True))
+            arguments.clear()
+            arguments.update(items)
+        kept = {sys.intern(name): one for name, one in given.items() if one is not None and name not in UNUSED}
         self._request_dict = kept | {WATCHED: not groups or "task" in groups, "headers": NO_HEADERS}
+
+    @property
+    def reply_to(self) -> str | None:
+        """Where the sender waits for a result."""
+        found: str | None = self._request_dict.get("reply_to")
+        return found
+
+    @property
+    def correlation_id(self) -> str | None:
+        """By what the sender knows it."""
+        found: str | None = self._request_dict.get("correlation_id")
+        return found
+
+    @property
+    def request_dict(self) -> dict[str, Any]:
+        """What Celery gives with a message, of its properties those that others read."""
+        given: dict[str, Any] = self._request_dict
+        ids = {"reply_to": self.reply_to, "correlation_id": self.correlation_id}
+        properties = {**ids, "delivery_info": self.delivery_info, "priority": self.delivery_info["priority"]}
+        return {**ids, "properties": properties, "argsrepr": self.argsrepr, "kwargsrepr": self.kwargsrepr, **given}
 
     def continues(self, runtime: float, id: str, name: str, kwargs: str) -> None:
         """Its job has succeeded, and its process performs another."""

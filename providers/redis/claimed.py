@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.core.jobs import Claim, within_tasks
 from runner.core.ledger import Counters, counters_text
+from runner.core.made_once import early_names
 from runner.core.output import pack_output
 from runner.core.plan import PlannedTask
 from runner.core.plan.dependencies import NOTHING, ReadSet
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from runner.providers.redis.shared_connection import ConnectionSide
 
 
+@early_names("_begin", "_append", "_me", "_said", "_sent", "_is_awaited")
 class ClaimedTask(RunEvents):
     """The writes that a claim allows. Each shows the token; `ClaimLost` if it no longer holds.
 
@@ -40,8 +42,6 @@ class ClaimedTask(RunEvents):
         log: Log | None = None,
     ) -> None:
         super().__init__(line, claim, outgoing, log)
-        self._home = line.home
-        self._outputs = keys.key("outputs_key", branch_key=self._branch)
         self.end_events = (0, 0)
         self.next: Claim | None = None
         if within_tasks(claim.scope.triggers):
@@ -99,12 +99,12 @@ class ClaimedTask(RunEvents):
                 self._send_events()
             sent = self._sent
         slots = {
-            "home": self._home,
+            "home": self._line.home,
             "run": self._run,
             "branch": self._branch,
             "task": self._task,
-            "journal": self._journal,
-            "outputs": self._outputs,
+            "journal": keys.key("journal_key", branch_key=self._branch, name=self._claim.job.task),
+            "outputs": keys.key("outputs_key", branch_key=self._branch),
             "worker": self._claim.worker,
             "output": pack_output(output[1:] if ms is None else f'"ms":{ms},{output[1:]}'),
             "log_entry": f",{encode_basestring(self._claim.job.task)}{used.to_json()}]",
@@ -140,7 +140,7 @@ class ClaimedTask(RunEvents):
     def _find_lost_writes(self) -> bool:
         """Have counted what the store forgot of this claim, while its journal is there. Returns whether any was."""
         assert self._log is not None
-        slots = LostWrites(self._claim.worker).slots(self._log.acknowledged(), home=self._home)
+        slots = LostWrites(self._claim.worker).slots(self._log.acknowledged(), home=self._line.home)
         with self._lock:
             verdict, *_ = scripts.load("find_lost_writes")(self._line, **slots)
         return str(verdict) == "forgotten"
@@ -179,7 +179,7 @@ class ClaimedTask(RunEvents):
             self._note_open_again()
             self._confirm_events()
         answer = self._fenced(
-            script, home=self._home, run=self._run, task=self._task, worker=self._claim.worker, **slots
+            script, home=self._line.home, run=self._run, task=self._task, worker=self._claim.worker, **slots
         )
         if self._log is not None:
             self._log.ended(operation)

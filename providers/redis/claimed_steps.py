@@ -3,12 +3,13 @@
 import json
 import time
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 from redis.exceptions import NoScriptError
 
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage, counters_text, reserved_text, text_of_one
+from runner.core.made_once import made_once
 from runner.journal.shared_memory import HALF
 from runner.providers.redis import scripts, stream
 from runner.providers.redis.grouped_steps import GroupedSteps, StepGroup
@@ -55,18 +56,18 @@ class ClaimedSteps(GroupedSteps):
 
     _looks = 0  #: since the last one that a step had use for
 
-    @cached_property
+    @made_once
     def _record_own(self) -> PackedScript:
         script = scripts.load("record_own_step")
         return PackedScript(script, self._run, self._task, self._journal, self._claim.token)
 
-    @cached_property
+    @made_once
     def _watched(self) -> WatchedTask:
         """What records steps without a script, where no others use the connection."""
         assert isinstance(self._line, PipelinedConnection)
         return WatchedTask(self._line, self._run, self._task, self._journal, self._claim.token)
 
-    @cached_property
+    @made_once
     def _record_call(self) -> PackedScript:
         script = scripts.load("record_call")
         return PackedScript(script, self._run, self._task, self._journal, *self._who.values())

@@ -10,12 +10,12 @@ import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 from redis.exceptions import ResponseError
 
 from runner.core.errors import ClaimLost
+from runner.core.made_once import made_once
 from runner.core.redaction import redact
 from runner.providers.records import DeferredEvent
 from runner.providers.redis import scripts
@@ -61,7 +61,7 @@ class RunEvents(ClaimedSteps):
     _is_awaited = False  #: whether `call_later` looks at it
     _said = 0  #: how often it said something
 
-    @cached_property
+    @made_once
     def _append(self) -> PackedScript:
         return PackedScript(scripts.load("append_event"), self._run, self._branch, self._task, *self._who.values())
 
@@ -70,7 +70,7 @@ class RunEvents(ClaimedSteps):
         self._said += 1
         return f"{self._me}.{self._said}"
 
-    @cached_property
+    @made_once
     def _me(self) -> str:
         return os.urandom(4).hex()
 

@@ -18,6 +18,7 @@ class SharedConnection(PipelinedConnection):
         self._sides: weakref.WeakSet[ConnectionSide] = weakref.WeakSet()
         super().__init__(client, replicas)
         self.missed = self._missed
+        self.of_sides = self.execute_command, self.send_nowait, self.settle, self.replicated, self.load
 
     def side(self) -> "ConnectionSide":
         """Return the side of the connection that belongs to one task."""
@@ -66,9 +67,8 @@ class ConnectionSide:
     def __init__(self, line: SharedConnection) -> None:
         self._line, self.home = line, line.home
         self.lock = waiting.TaskLock()  # its task may have threads, and coroutines
-        self.execute_command, self.send_nowait = line.execute_command, line.send_nowait
-        self.settle, self.replicated = line.settle, line.replicated
-        self.known, self.load = line.known, line.load
+        self.execute_command, self.send_nowait, self.settle, self.replicated, self.load = line.of_sides
+        self.known = line.known
         self.reconnected = False
         self.missed: Callable[[], object] = bool
         self.watches, self.watcher = False, None  # others use the connection as well

@@ -2,12 +2,12 @@
 
 import time
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from runner.core.errors import ClaimLost
 from runner.core.jobs import Claim
 from runner.core.ledger import STEP, AccountKey, Counters, NextStep, text_of_one
+from runner.core.made_once import made_once
 from runner.journal.acknowledged_writes import Log
 from runner.journal.recorder import BegunStep
 from runner.journal.shared_memory import HALF, SentCalls
@@ -44,7 +44,6 @@ class StepIntents:
         self._run = keys.run_key(job.run_id, home)
         self._branch = keys.branch_key(job.run_id, job.branch, home)
         self._task = keys.key("task_key", branch_key=self._branch, name=job.task)
-        self._journal = keys.key("journal_key", branch_key=self._branch, name=job.task)
         self._who = {"name": job.branch, "key": job.task, "token": claim.token}
         self._open = Counters()  # the steps that are begun, and neither recorded nor dropped
         self._out = SentCalls(claim.token, outgoing)
@@ -62,11 +61,15 @@ class StepIntents:
         self._heard = time.monotonic()  # when the store last said that the claim holds
         self._lock = line.lock  # a task may have threads
 
-    @cached_property
+    @property
+    def _journal(self) -> str:
+        return keys.key("journal_key", branch_key=self._branch, name=self._claim.job.task)
+
+    @made_once
     def _begin(self) -> PackedScript:
         return PackedScript(scripts.load("begin_step"), self._run, self._task, *self._who.values())
 
-    @cached_property
+    @made_once
     def _names(self) -> set[str]:
         """What is recorded under this claim, and before it."""
         return set(self._claim.recorded)

@@ -23,6 +23,7 @@ from runner.bundles import task_files as workdir
 from runner.bundles.task_files import TaskFiles
 from runner.core.annotations import signature_of
 from runner.core.class_names import Names
+from runner.core.made_once import made_once
 from runner.core.output import TaskOutput
 from runner.core.private_state import Link, Linked
 from runner.engine.work import Work
@@ -220,14 +221,17 @@ class TaskContext:
         self._context = contextvars.copy_context()
         self._files = workdir.current.get() or TaskFiles(Path.cwd, Path.cwd)
 
-    @functools.cached_property
+    @made_once
     def task(self) -> Task:
         """A copy of the task, with the inputs filled into its texts."""
         return self._fill()  # few ask, and to copy it costs more than to do a small one
 
     def drop_copy(self) -> None:
         """Let go of that copy, which has not been changed: a task that waits for its model has read its texts."""
-        self.__dict__.pop("task", None)
+        try:
+            del self.task
+        except AttributeError:  # it was not read
+            return
 
     @property
     def inputs(self) -> dict[str, Any]:

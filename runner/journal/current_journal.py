@@ -7,9 +7,10 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar, Token
-from functools import cached_property, partial, wraps
+from functools import partial, wraps
 from typing import Any
 
+from runner.core.made_once import made_once
 from runner.journal.journal import Journal
 from runner.journal.nested import ChildJournal
 from runner.journal.steps import Frame, current_step, supposed_step
@@ -36,11 +37,12 @@ class inside_of:
     """
 
     def __init__(self, journal: Journal, *, unattributed: bool = False) -> None:
-        self._journal, self._unattributed = journal, unattributed
+        self._journal, self._unattributed, self._is_open = journal, unattributed, False
 
-    @cached_property
+    @made_once
     def closing(self) -> contextlib.ExitStack:
         """The exit stack; created lazily, since few tasks need it and it takes nearly a kilobyte."""
+        self._is_open = True
         return contextlib.ExitStack()
 
     def __enter__(self) -> None:
@@ -52,7 +54,7 @@ class inside_of:
 
     def __exit__(self, *raised: Any) -> bool | None:
         try:
-            return self.closing.__exit__(*raised) if "closing" in vars(self) else None
+            return self.closing.__exit__(*raised) if self._is_open else None
         finally:
             if self._unattributed:
                 _default_journals.remove(self._journal)

@@ -15,6 +15,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
 
+from runner.core.made_once import made_once
 from runner.journal.call_slots import is_call
 from runner.journal.give_ups import GiveUp, causes_of, is_cancellation, reference_to
 from runner.journal.records import RecordedSteps
@@ -39,12 +40,23 @@ class EndOrder(RecordedSteps):
     """The order of one task's steps."""
 
     calls_out: set[Frame]  #: the model calls that are under way
-    _ended_on: dict[str, asyncio.AbstractEventLoop | None]  #: the loops on which held steps were replayed
     _began: float  #: when the attempt did
-    _given_up: list[tuple[str, Callable[[], BaseException | None], int]]
-    """The give-ups of this attempt: their records, their errors, and how many steps had begun."""
-    _in_vain: list[str]  #: the records of the give-ups that were waited for when the task was stopped
     _by_hash: Mapping[str, str] | None = None
+
+    @made_once
+    def _ended_on(self) -> dict[str, asyncio.AbstractEventLoop | None]:
+        """The loops on which held steps were replayed."""
+        return {}
+
+    @made_once
+    def _given_up(self) -> list[tuple[str, Callable[[], BaseException | None], int]]:
+        """The give-ups of this attempt: their records, their errors, and how many steps had begun."""
+        return []
+
+    @made_once
+    def _in_vain(self) -> list[str]:
+        """The records of the give-ups that were waited for when the task was stopped."""
+        return []
 
     def hold(self, frame: Frame) -> None:
         """Return when a held step may be replayed."""
@@ -76,7 +88,7 @@ class EndOrder(RecordedSteps):
         """
         seen, end, gave_up, began = (-1, -1, -1), 0.0, frame.gave_up, self.clock.monotonic()
         with self._lock:
-            self._pending.add(frame.key)
+            self._pending |= {frame.key}
         try:
             while True:
                 self.cancel_scope.check()
@@ -127,7 +139,7 @@ class EndOrder(RecordedSteps):
         """It is not given up as before."""
         frame.gave_up = None
         with self._lock:
-            self._pending.discard(frame.key)
+            self._pending -= {frame.key}
 
     def _held_back(self, frame: Frame, loop: asyncio.AbstractEventLoop | None = None) -> Iterator[float]:
         """Yield how long to sleep, repeatedly, until a held step may be replayed. ``loop`` is that of a coroutine."""
@@ -150,7 +162,7 @@ class EndOrder(RecordedSteps):
                 yield turn
         finally:
             with self._lock:
-                self._held.discard(frame.key)
+                self._held -= {frame.key}
                 self._ended_on[frame.key] = loop
                 if frame.ends_in is not None:
                     frame.ends_in.last_ended = frame.key

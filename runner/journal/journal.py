@@ -25,6 +25,9 @@ _RLock = type(threading.RLock())  # which is made without a call of Python
 _UNKNOWN: tuple[Any, Any, bool] = (None, None, False)
 
 
+NONE: frozenset[str] = frozenset()
+
+
 def _nobody(_: object) -> None: ...
 
 
@@ -40,8 +43,9 @@ class Journal(ModelCalls):
 
     # An instance without them has more attributes than CPython shares the names of: 1,300 bytes more
     __slots__ = (
-        "_found", "_held", "_known", "_lock", "_occurrences", "_overtaken", "_post", "_post_steps", "_progress",
-        "_recorded", "_recorder", "_writing", "calls_out", "cancel_scope", "clock", "code", "doing", "ended_by",
+        "_began", "_found", "_gave_up", "_held", "_known", "_lock", "_occurrences", "_overtaken", "_pending",
+        "_post", "_post_steps", "_progress", "_recorded", "_recorder", "_writing", "calls_out", "cancel_scope",
+        "clock", "code", "doing", "ended_by",
         "files", "on_unrecorded", "replay_from_start", "tool_observer", "watched",
     )  # fmt: skip
 
@@ -66,7 +70,7 @@ class Journal(ModelCalls):
         self._overtaken, self._gave_up = {}, {}
         if recorded:
             self._look_at(recorded)
-        self._held, self._pending, self._given_up, self._in_vain, self._ended_on = set(), set(), [], [], {}
+        self._held = self._pending = NONE
         self._began = clock.monotonic()
         self.doing = Doing()
         self._lock = _RLock()

@@ -56,7 +56,7 @@ class ModelCalls(StepWrites):
             if recorded is not None:
                 self._progress.serve(place.key, entry, usage_in(recorded))
                 if place.key in self._overtaken and len(self._held) < HELD_AT_MOST:
-                    self._held.add(place.key)
+                    self._held |= {place.key}
                 else:
                     ends_in.last_ended = place.key
             elif place.recorded:

@@ -5,7 +5,6 @@ another step. So steps may be made in any order, and from several threads. Argum
 type only.
 """
 
-import functools
 import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -13,6 +12,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from runner.core.ledger import AccountKey, Counters, Usage, usage_in
+from runner.core.made_once import made_once
 from runner.journal import steps
 from runner.journal.call_slots import CallSlots, is_call
 from runner.journal.give_ups import GiveUp
@@ -36,9 +36,9 @@ class RecordedSteps(Turns):
     last_ended = ""
     _looked_up = 0  #: steps so far
     _overtaken: dict[str, str]  #: which records are to be replayed after which others: see `end_order`
-    _held: set[str]  #: the keys of steps that are replayed later
+    _held: frozenset[str]  #: the keys of steps that are replayed later
     _gave_up: dict[str, GiveUp]  #: how steps were given up, by the names of the results that they do not have
-    _pending: set[str]  #: the keys of steps that wait to be cancelled again
+    _pending: frozenset[str]  #: the keys of steps that wait to be cancelled again
     _refusals: "Refusals | None" = None  #: most tasks have none
     _recorded: dict[str, str]
     found: Mapping[str, str]  #: as it was before anything was done
@@ -49,7 +49,7 @@ class RecordedSteps(Turns):
     doing: Doing
     files: StepFiles | NoFiles
 
-    @functools.cached_property
+    @made_once
     def _calls(self) -> CallSlots:
         return CallSlots([*self.found, *self._gave_up], self.found)
 
@@ -117,7 +117,7 @@ class RecordedSteps(Turns):
                 self._progress.replay_step(entry, self._calls.inside(frame.key))
                 self._progress.mark_passed(frame.recorded_as)
                 if frame.recorded_as in self._overtaken and len(self._held) < HELD_AT_MOST:
-                    self._held.add(frame.key)
+                    self._held |= {frame.key}
                 else:
                     ends_in.last_ended = frame.key
             elif frame.recorded_as in self._gave_up:
@@ -131,14 +131,16 @@ class RecordedSteps(Turns):
         if found.answer is not None or found.refused:  # that comes first, and its reader may leave it before its end
             return
         if found.error is None:
-            self._pending.add(frame.key)
+            self._pending |= {frame.key}
         elif frame.recorded_as in self._overtaken and len(self._held) < HELD_AT_MOST:
-            self._held.add(frame.key)
+            self._held |= {frame.key}
 
     def replay(self, frame: Frame, recorded: str, result_type: Any) -> Any:
         """Return the result of a recorded step."""
         self.cancel_scope.check()
-        self._held.discard(frame.key)  # of a map, which holds none
+        if frame.key in self._held:  # of a map, which holds none
+            with self._lock:
+                self._held -= {frame.key}
         self.files.lay([frame.recorded_as])
         return steps.load(recorded, result_type)
 

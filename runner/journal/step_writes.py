@@ -1,6 +1,5 @@
 """The writes of a task in flight: one at a time, grouped with others that arrive meanwhile."""
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 from runner.core import fault_points
 from runner.core.errors import InputRequired, Interrupted, StepFailed
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage
+from runner.core.made_once import made_once
 from runner.journal import steps
 from runner.journal.end_order import EndOrder
 from runner.journal.give_ups import GiveUp, is_cancellation, is_timeout, name_for
@@ -40,7 +40,7 @@ class StepWrites(EndOrder):
     printed: TextIO | None = None  #: where what its task prints is kept, in threads of its own, too
     watched: bool  #: an observer wants its model calls
 
-    @functools.cached_property
+    @made_once
     def _together(self) -> "GroupCommit":
         from runner.journal.group_commit import GroupCommit  # most tasks do one thing at a time
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
-from runner.core import waiting
-from runner.llm.clients import deferred, recorded
+from runner.core import deferred, waiting
+from runner.llm.clients import recorded
 from runner.llm.clients.completion import Completion, Gathered, Request, as_taken, named, read_openai, reading
 from runner.llm.clients.error_messages import Unreadable
 from runner.llm.clients.model_names import Target

@@ -12,7 +12,7 @@ from runner.core import waiting
 from runner.journal import blocking_calls
 from runner.journal.current_journal import current_journal
 from runner.journal.journal import Journal
-from runner.llm.recording import idempotency_header, unrecorded, wire
+from runner.llm.recording import idempotency_header, shared_headers, unrecorded, wire
 from runner.llm.recording.event_loops import follow_loop
 from runner.llm.recording.forked_processes import forks
 from runner.llm.recording.parsers import parsers
@@ -96,6 +96,8 @@ def install(library: Any) -> None:
             if call.is_known and (answer := exchange.recorded()) is not None:
                 return answer
             await call.wait_async()
+            if waiting.shared:
+                shared_headers.share(request)
             with call:
                 extensions = request.extensions
                 try:

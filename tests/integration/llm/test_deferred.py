@@ -100,7 +100,7 @@ def test_a_process_that_is_forked_while_a_thread_looks_one_up_can_do_so_itself(t
     (package / "__init__.py").write_text("import builtins\nbuiltins.meanwhile()\nvalue = 1\n")
     code = f"""
 import builtins, json, os, sys, threading
-from runner.llm.clients import deferred
+from runner.core import deferred
 sys.path.insert(0, {str(tmp_path)!r})
 deferred.defer("slow_package")
 import slow_package
@@ -125,7 +125,7 @@ def test_one_whose_code_fails_is_tried_again(tmp_path: Path) -> None:
     (tmp_path / "failing.py").write_text("import builtins\nbuiltins.tried.append(1)\nvalue = 1 / (len(tried) - 1)\n")
     code = f"""
 import builtins, json, sys
-from runner.llm.clients import deferred
+from runner.core import deferred
 sys.path.insert(0, {str(tmp_path)!r})
 builtins.tried = []
 deferred.defer("failing")
