@@ -88,6 +88,8 @@ class MemoryRuns(Reader):
                 self._memory, run, "run_cancelled", name, "", Relatives(started=run.branches[name].scope), reason=reason
             )
             transitions.finish(self._memory, run, name, RunStatus.cancelled, reason)
+        if stopped and not any(one.live for one in run.branches.values()):
+            transitions.take_out(self._memory, run)
         return stopped.get(asked) or next(iter(stopped.values()), was)
 
     @atomic

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from runner.core.jobs import Job, queue_for
 from runner.core.ledger import STEP, Counters
-from runner.core.plan import PlannedTask
+from runner.core.plan import THREAD, PlannedTask
 from runner.core.states import RunStatus, TaskState
 from runner.providers.memory import account
 from runner.providers.memory.events import Relatives, close_open, emit
@@ -15,6 +15,8 @@ from runner.providers.records import CheckpointRecord
 
 SHARES_TRIGGER = "task_completed"
 """The trigger whose checkpoint has the sequence of the commit; any other has one of its own."""
+
+LONG = 1000  #: messages of a queue through which no store looks for those of one run
 
 
 # -- sending
@@ -32,6 +34,16 @@ def send(memory: Memory, run: Run, name: str, key: str) -> None:
     else:
         memory.queues[queue_for(run.fields["queue"], task.pool)].append(job)
     memory.changed.notify_all()
+
+
+def take_out(memory: Memory, run: Run) -> None:
+    """Take out of its queues what a run that is over has there, unless they are long."""
+    for pool in ("", THREAD):
+        queue = memory.queues[queue_for(run.fields["queue"], pool)]
+        if len(queue) <= LONG:
+            kept = [job for job in queue if job.run_id != run.id]
+            queue.clear()
+            queue.extend(kept)
 
 
 def open_task(run: Run, name: str, planned: PlannedTask) -> Task:

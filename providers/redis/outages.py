@@ -356,7 +356,7 @@ class IdleTimer:
         awake: whether it will be called.
     """
 
-    def __init__(self, delayed: DelayedCalls) -> None:
+    def __init__(self, delayed: Callable[[Callable[[], object], float], bool]) -> None:
         self._delayed = delayed
         self.reset()
 

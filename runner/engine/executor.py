@@ -149,7 +149,7 @@ class Executor:
         except ClaimLost as lost:
             return Lost(error=lost)
         except InputRequired as asked:
-            return _ask(journal.asked or asked)
+            return _ask(asked if asked.step else journal.asked or asked)  # what stopped it may not know what was asked
         except Interrupted as stop:
             return Release(error=stop)
         except TimedOut as stopped:

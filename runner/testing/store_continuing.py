@@ -140,7 +140,10 @@ class ContinuingConformance:
         driver.commit(claim, task=task, process="p1", queue=QUEUE)
         assert task.next is None
         assert driver.states("r-1" if why == "its own run" else "r-2") == states
-        assert received(driver).attempt == 1, "its message is there, the oldest"
+        if why == "over":
+            assert driver.receive() is None, "who cancels a run takes its messages out"
+        else:
+            assert received(driver).attempt == 1, "its message is there, the oldest"
 
     def test_nothing_that_waits_is_no_error(self, driver: StoreDriver) -> None:
         driver.submit(plan_of("a"))

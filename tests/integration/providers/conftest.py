@@ -70,10 +70,14 @@ _WATCHED = """
     end
     local function watched(command)
       if wrote and not known[command] then error({err = "ERR nobody asked whether it may " .. command}) end
-      known[command], wrote = true, wrote or not ({READS})[command]
+      known[command] = true
+      return function(answer)
+        wrote = wrote or not (({READS})[command] or command == "HSETNX" and answer == 0)
+        return answer
+      end
     end
-    function redis.call(command, ...) watched(command) return server.call(command, ...) end
-    function redis.pcall(command, ...) watched(command) return server.pcall(command, ...) end
+    function redis.call(command, ...) return watched(command)(server.call(command, ...)) end
+    function redis.pcall(command, ...) return watched(command)(server.pcall(command, ...)) end
 """.replace("\n", " ")
 
 

@@ -432,7 +432,7 @@ class Operations(RuleBasedStateMachine):
         task = self._task(claim)
         if task.settle is None:
             task.flush()
-        task.redis._send_late()
+        task.redis._send_deferred()
         if task.settle is None:
             task.line.settle()
         self.check()

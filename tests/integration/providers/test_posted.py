@@ -14,6 +14,7 @@ from runner.core.output import dump
 from runner.journal.recorder import BegunStep, DoneStep
 from runner.llm.recording.httpx_transport import _pieces
 from runner.providers.redis import step_intents
+from runner.providers.redis.outages import IdleTimer
 
 from .driver import Driver
 from .test_reserved import ENDS, Scene
@@ -92,7 +93,7 @@ def test_the_note_reserved_before_it_is_not_withdrawn_until_it_is_acknowledged(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its answer would be taken for the record's, and the note that this reserves be gone: a call in no account."""
-    monkeypatch.setattr(step_intents, "idle_timer", lambda *_: None)
+    monkeypatch.setattr(step_intents, "idle_timer", IdleTimer(lambda *_: True))
     begin, post = Call().begin, Call().post
     for _ in range(3):
         begin(scene)

@@ -172,7 +172,7 @@ def test_it_is_withdrawn_between_two_commands_of_the_connection(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where its task is dropped, and the process asks for the next one."""
-    monkeypatch.setattr(step_intents, "idle_timer", lambda *_: None)
+    monkeypatch.setattr(step_intents, "idle_timer", IdleTimer(lambda *_: True))
     scene = Scene(driver)
     monkeypatch.setattr(step_intents, "AWAY", -1)
     with driver.line.lock:  # a command is on its way
