@@ -7,6 +7,7 @@ from typing import Any
 from runner.adapters.frameworks.approvals import decide
 from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers, run_again_beside
 from runner.journal.code_beside import runs_again
+from runner.journal.tool_context import Without
 from runner.journal.tool_uses import Use, record_uses
 
 
@@ -50,7 +51,9 @@ def _about(tool: Any, call_kwargs: Mapping[str, Any]) -> Use:
     injected = tool._context_parameter_name
     context = call_kwargs.get(injected)
     known = {name: one for name, one in call_kwargs.items() if name != injected}
-    return Use(str(tool.name), known, (getattr(context, "kwargs", None), *keepers(tool.func)), tool.func)
+    given = getattr(context, "kwargs", None) or {}  # a dict of each use, of what all may change
+    shared = {name: one for name, one in given.items() if not isinstance(one, str | int | float | None)}
+    return Use(str(tool.name), known, (Without(given, shared.keys()), *shared.values(), *keepers(tool.func)), tool.func)
 
 
 FRAMEWORK = MicrosoftAgents()
