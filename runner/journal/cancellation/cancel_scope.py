@@ -21,6 +21,8 @@ class CancelScope:
 
     of_coroutine = False  #: whether the task is a coroutine of the event loop that it is performed on
 
+    insist: Callable[[BaseException], None] | None = None  #: has the task stopped if it does not soon end
+
     def __init__(self, clock: Clock = SYSTEM) -> None:
         self._clock = clock
         # Re-entrant: a signal handler runs on the task's own thread, perhaps while that is in here.
@@ -34,7 +36,6 @@ class CancelScope:
         self._forced = False
         self._with_person = 0.0
         self._no_question: threading.Event | None = None  # until a person is asked: it costs more than the rest of this
-        self.insist: Callable[[BaseException], None] | None = None  #: has the task stopped if it does not soon end
 
     @property
     def stopping(self) -> BaseException | None:

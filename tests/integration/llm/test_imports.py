@@ -243,8 +243,9 @@ def test_a_script_of_a_framework_asks_nothing_before_its_task(
 
     async def main():
         said = ask("main")
-        model = OpenAIChatCompletionsModel("m", AsyncOpenAI(base_url=URL, api_key="k"))
-        print((await Runner.run(Agent(name="a", model=model), said)).final_output)
+        async with AsyncOpenAI(base_url=URL, api_key="k") as client:
+            model = OpenAIChatCompletionsModel("m", client)
+            print((await Runner.run(Agent(name="a", model=model), said)).final_output)
     """)
     file.write_text(f"{file.read_text().replace('from runner import Crew, Task', '')}\n{code}\n")
     # When it is submitted, then it has asked nothing, and its run asks all of it
