@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from runner.core.ledger import NO_TOKENS, AccountKey, Counters, Usage
-from runner.providers.memory.state import Run
+from runner.providers.memory.state import Task
 
 Counter = Literal["paid", "replayed", "in_doubt"]
 
@@ -13,23 +13,23 @@ _COLUMNS: Mapping[Counter, int] = {"paid": 0, "replayed": 1, "in_doubt": 2}
 _WIDTH = len(_COLUMNS) + 3 + len(_DETAILS)
 
 
-def add(run: Run, branch: str, task: str, counter: Counter, entries: Counters, usage: Usage = NO_TOKENS) -> None:
+def add(task: Task, counter: Counter, entries: Counters, usage: Usage = NO_TOKENS) -> None:
     """Count these steps. Tools are apart; a call of a model also counts where it was made, with its tokens."""
+    counters = task.branch.run.counters
     for entry, many in entries.items():
         if many <= 0:
             continue
-        run.counters[f"tools_{counter}" if entry.kind == "tool" else counter] += many
+        counters[f"tools_{counter}" if entry.kind == "tool" else counter] += many
         if entry.kind == "tool" and entry.model:
-            run.counters[f"tools_{counter}:{entry.model}"] += many
+            counters[f"tools_{counter}:{entry.model}"] += many
         if entry.kind == "model":
-            _call(run, branch, task, counter, entry, many, entries.tokens[entry], usage)
+            _call(task, counter, entry, many, entries.tokens[entry], usage)
 
 
-def _call(
-    run: Run, branch: str, task: str, counter: Counter, entry: AccountKey, many: int, served: int, usage: Usage
-) -> None:
-    """A line of the ledger, as `runner.core.ledger.Line` has its numbers."""
-    line = run.ledger.setdefault((branch, task, entry.agent, entry.model), [0] * _WIDTH)
+def _call(task: Task, counter: Counter, entry: AccountKey, many: int, served: int, usage: Usage) -> None:
+    """A line of the ledger, as `runner.core.ledger.LedgerRow` has its numbers."""
+    run, key = task.branch.run, (task.branch.name, task.key, entry.agent, entry.model)
+    line = run.ledger.setdefault(key, [0] * _WIDTH)
     line[_COLUMNS[counter]] += many
     for i, count in enumerate((usage.prompt_tokens, usage.completion_tokens, served, *usage[2:]), len(_COLUMNS)):
         line[i] += count

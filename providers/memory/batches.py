@@ -10,13 +10,13 @@ from runner.providers.memory.state import Memory, atomic
 from runner.providers.records import NewRun
 
 
+@atomic
 class MemoryBatches:
     """The batches in a store."""
 
     def __init__(self, memory: Memory, runs: MemoryRuns) -> None:
         self._memory, self._runs = memory, runs
 
-    @atomic
     def create(self, batch: str, plan: Plan, fields: dict[str, str], runs: Sequence[NewRun]) -> list[str]:
         """Accept runs of one plan. See `runner.engine.ports.Batches.create`."""
         if not self._memory.has_code(fields["bundle"]):
@@ -34,13 +34,11 @@ class MemoryBatches:
             its.expires_at = None
         return answers
 
-    @atomic
     def runs(self, batch: str, after: int = 0, limit: int = 500) -> list[tuple[int, str]]:
         """Its runs by their numbers, from the one that follows ``after``."""
         found = self._memory.batch(batch).runs.items()
         return sorted((number, run_id) for run_id, number in found if number > after)[:limit]
 
-    @atomic
     def last_ended(self, batch: str) -> str:
         """Where the list of those that are over ends now; "0" if there is none."""
         return str(len(self._memory.batch(batch).ended))
@@ -48,12 +46,10 @@ class MemoryBatches:
     def ended(self, batch: str, after: str, block_ms: int) -> tuple[list[str], str]:
         """The runs that were over since ``after``, and where the list ends now; waits that long for the first."""
         end = time.monotonic() + block_ms / 1000
-        with self._memory.changed:
-            while len(found := self._memory.batch(batch).ended) <= int(after) and time.monotonic() < end:
-                self._memory.changed.wait(end - time.monotonic())
-            return found[int(after) :], str(len(found))
+        while len(found := self._memory.batch(batch).ended) <= int(after) and time.monotonic() < end:
+            self._memory.changed.wait(end - time.monotonic())
+        return found[int(after) :], str(len(found))
 
-    @atomic
     def statuses(self, run_ids: Sequence[str]) -> list[RunStatus | None]:
         """How these runs stand; None for one that is gone."""
         found = [self._memory.run(run_id) for run_id in run_ids]

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from runner.providers.memory.state import Memory, Run, Task
+from runner.providers.memory.state import Branch, Run, Task
 from runner.providers.records import EVENTS_KEPT, EVENTS_PER_TASK, Event
 
 AGENT = "agent_execution_error"
@@ -21,23 +21,17 @@ class Relatives(NamedTuple):
 ALONE = Relatives()
 
 
-def emit(
-    memory: Memory,
-    run: Run,
-    kind: str,
-    branch: str,
-    task: str = "",
-    relatives: Relatives = ALONE,
-    /,
-    **fields: object,
-) -> int:
+def emit(branch: Branch, kind: str, task: str = "", relatives: Relatives = ALONE, /, **fields: object) -> int:
     """Append an event and return its sequence."""
+    run = branch.run
     run.sequence += 1
-    told = {"branch": branch, **({"task": task} if task else {})} | {name: str(one) for name, one in fields.items()}
-    run.events.append(Event(_id(memory, run), run.sequence, kind, told, run.id, *relatives))
+    told = {"branch": branch.name, **({"task": task} if task else {})} | {
+        name: str(one) for name, one in fields.items()
+    }
+    run.events.append(Event(_id(run), run.sequence, kind, told, run.id, *relatives))
     if len(run.events) > EVENTS_KEPT + EVENTS_PER_TASK * run.planned:
         run.events.popleft()
-    memory.changed.notify_all()
+    run.memory.changed.notify_all()
     return run.sequence
 
 
@@ -47,23 +41,23 @@ def place_of(event_id: str) -> tuple[int, int]:
     return int(at), int(number or 0)
 
 
-def close_open(memory: Memory, run: Run, branch: str, task: Task, *, handed_over: bool = False) -> None:
+def close_open(task: Task, *, handed_over: bool = False) -> None:
     """End the events that the code of a task left open in this attempt, the innermost first.
 
     Where the task is ``handed_over`` to another worker, a native agent stays open: the next claim continues under it.
     """
-    kept = None
+    kept, is_native = None, task.branch.run.fields.get("adapter") == "native"
     for one in reversed(task.open):
-        if handed_over and run.fields.get("adapter") == "native" and one.ends == AGENT and one.parent == task.started:
+        if handed_over and is_native and one.ends == AGENT and one.parent == task.started:
             kept = one
         else:
-            emit(memory, run, one.ends, branch, one.about, Relatives(one.parent, one.seq), error="interrupted")
+            emit(task.branch, one.ends, one.about, Relatives(one.parent, one.seq), error="interrupted")
     task.open = [kept] if kept is not None else []
 
 
-def _id(memory: Memory, run: Run) -> str:
+def _id(run: Run) -> str:
     """Later than the one before it, whatever the clock does."""
-    at = memory.now()
+    at = run.memory.now()
     if run.events:
         last, number = place_of(run.events[-1].id)
         if last >= at:

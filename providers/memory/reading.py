@@ -27,6 +27,7 @@ from runner.providers.records import (
 )
 
 
+@atomic
 class Reader:
     """Reads the runs of the store in memory."""
 
@@ -47,64 +48,52 @@ class Reader:
             raise NotFound(f"run {run_id} has no branch {name!r}; there are: {', '.join(self.branches(run_id))}")
         return run, run.branches[name]
 
-    @atomic
     def get(self, run_id: str) -> RunRecord:
         """Return the run. Raises `NotFound`."""
         return _run_record(self._run(run_id))
 
-    @atomic
     def newest(self, limit: int = 50) -> list[RunRecord]:
         """Return the newest runs, newest first."""
         there = [run for run_id in list(self._memory.runs) if (run := self._memory.run(run_id)) is not None]
         return [_run_record(run) for run in sorted(there, key=lambda run: run.created_at)[-limit:][::-1]]
 
-    @atomic
     def status(self, run_id: str, branch: str | None = None) -> RunStatus:
         """Where the run stands, which is where its current branch does; or one branch. Raises `NotFound`."""
         return self._run(run_id).status if branch is None else self._branch(run_id, branch)[1].status
 
-    @atomic
     def field(self, run_id: str, name: str) -> str:
         """One field of a run; "" if it is not there."""
         run = self._memory.run(run_id)
         return run.fields.get(name, "") if run is not None else ""
 
-    @atomic
     def plan(self, run_id: str) -> Plan:
         """Return the run's plan. Raises `NotFound`."""
         return self._run(run_id).plan
 
-    @atomic
     def branch_plan(self, run_id: str, branch: str) -> Plan:
         """What a branch does of the run's plan. Raises `NotFound`."""
         run, found = self._branch(run_id, branch)
         return branching.branch_plan(run.plan, found.rerun_mask)
 
-    @atomic
     def existing(self, run_ids: Sequence[str]) -> set[str]:
         """Return those of these runs that the store has."""
         return {run_id for run_id in run_ids if self._memory.run(run_id) is not None}
 
     # -- branches
 
-    @atomic
     def branches(self, run_id: str) -> list[str]:
         """Return the run's branches, main first."""
         return sorted(self._run(run_id).branches, key=lambda name: (name != "main", name))
 
-    @atomic
     def branch(self, run_id: str, name: str) -> BranchRecord:
         """Return one branch. Raises `NotFound`."""
-        return _branch_record(name, self._branch(run_id, name)[1])
+        return _branch_record(self._branch(run_id, name)[1])
 
-    @atomic
     def parent(self, run_id: str, branch: str) -> str:
         """The branch that this one left; "" for none."""
-        run = self._memory.run(run_id)
-        found = run.branches.get(branch) if run is not None else None
+        found = self._memory.branch(run_id, branch)
         return found.parent if found is not None else ""
 
-    @atomic
     def committed(self, run_id: str, branch: str, upto: int | None = None) -> dict[str, Committed]:
         """The outputs of a branch by task: its own, and what it sees of its parent's from before it left it."""
         run, _ = self._branch(run_id, branch)
@@ -114,19 +103,16 @@ class Reader:
             for task, (where, _) in seen.items()
         }
 
-    @atomic
     def stored_outputs(self, run_id: str, branch: str, tasks: Sequence[str]) -> dict[str, dict[str, Any]]:
         """The records of tasks that are surely committed there, each from the nearest branch that has it."""
-        run, _ = self._branch(run_id, branch)
-        found = {task: run.output(branch, task) for task in tasks}
+        _, here = self._branch(run_id, branch)
+        found = {task: here.output(task) for task in tasks}
         return {task: json.loads(output.text) for task, output in found.items() if output is not None}
 
-    @atomic
     def outputs_of(self, run_id: str, branch: str, tasks: Sequence[str]) -> dict[str, Committed]:
         """The outputs of tasks that are surely committed there."""
         return {task: committed_record(one) for task, one in self.stored_outputs(run_id, branch, tasks).items()}
 
-    @atomic
     def files_left(self, run_id: str, branch: str) -> list[dict[str, Any]]:
         """The files that the committed tasks of a branch left, as they are stored, oldest first."""
         run, _ = self._branch(run_id, branch)
@@ -134,7 +120,6 @@ class Reader:
         left = [task for task, (_, done) in seen.items() if done.used.files]
         return files_in(self.stored_outputs(run_id, branch, left).values())
 
-    @atomic
     def in_flight(self, run_id: str, branch: str) -> list[InFlight]:
         """Return the tasks of a branch that are neither waiting nor committed."""
         _, found = self._branch(run_id, branch)
@@ -152,7 +137,6 @@ class Reader:
             for key, task in sorted(found.tasks.items())
         ]
 
-    @atomic
     def questions(self, run_id: str, branch: str) -> list[Question]:
         """Return the unanswered questions of a branch's tasks."""
         _, found = self._branch(run_id, branch)
@@ -162,31 +146,26 @@ class Reader:
             if task.state is TaskState.asked
         ]
 
-    @atomic
     def checkpoints(self, run_id: str, branch: str) -> list[CheckpointRecord]:
         """Return the checkpoints that a branch keeps, oldest first."""
         return list(self._branch(run_id, branch)[1].checkpoints)
 
     # -- the account, and events
 
-    @atomic
     def ledger(self, run_id: str) -> list[LedgerRow]:
         """The run's calls of models, by branch, task, agent and model."""
         found = [LedgerRow(*key, *counts) for key, counts in self._run(run_id).ledger.items()]
         return sorted(found, key=lambda line: (line.branch != "main", line.branch, line.task, line.agent, line.model))
 
-    @atomic
     def tools(self, run_id: str) -> dict[str, dict[str, int]]:
         """How often each tool was used (paid, replayed, in_doubt), by its name."""
         return tools_by_name(self._run(run_id).counters.items())
 
     def events(self, run_id: str, after: str = "0", block_ms: int | None = None) -> Iterator[Event]:
         """The events after an id; with ``block_ms``, waits that long for the first."""
-        with self._memory.changed:
-            if block_ms is not None:
-                self._memory.changed.wait_for(lambda: self._after(run_id, after), block_ms / 1000)
-            found = self._after(run_id, after)
-        yield from found
+        if block_ms is not None:
+            self._memory.changed.wait_for(lambda: self._after(run_id, after), block_ms / 1000)
+        return iter(self._after(run_id, after))
 
     def _after(self, run_id: str, after: str) -> list[Event]:
         run = self._memory.run(run_id)
@@ -194,6 +173,7 @@ class Reader:
         return [event for event in run.events if place_of(event.id) > since] if run is not None else []
 
 
+@atomic
 class GrowingBranch:
     """One branch, to read: what the tasks of a plan that grows share, and what was committed on it, in order."""
 
@@ -203,32 +183,25 @@ class GrowingBranch:
         self._run_id = run_id
         self._name = name
 
-    @atomic
     def initial_state(self) -> Mapping[str, Any]:
         """What the adapter said of the run when it was submitted."""
         beginning: Mapping[str, Any] = json.loads(self._reader.field(self._run_id, "beginning") or "{}")
         return beginning
 
-    @atomic
     def shared(self) -> Shared:
         """Return the texts as they stand now."""
-        run = self._memory.run(self._run_id)
-        branch = run.branches.get(self._name) if run is not None else None
+        branch = self._memory.branch(self._run_id, self._name)
         return Shared(branch.version, dict(branch.shared)) if branch is not None else Shared()
 
-    @atomic
     def records(self, keys: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
         """Stored outputs by key, each from the nearest branch that has it."""
         return self._reader.stored_outputs(self._run_id, self._name, keys)
 
-    @atomic
     def history(self, upto: int | None = None) -> list[Grown]:
         """All that was committed on the branch and, before it left them, on its parents, in order."""
-        run = self._memory.run(self._run_id)
-        if run is None:
-            return []
+        here = self._memory.branch(self._run_id, self._name)
         found: list[Grown] = []
-        for _, branch, limit in reversed(list(run.ancestry(self._name))):
+        for branch, limit in reversed(list(here.ancestry())) if here is not None else ():
             stored = {task: json.loads(output.text) for task, output in branch.outputs.items()}
             laid = json.loads(branch.laid)
             if branch.edited or laid:
@@ -260,9 +233,9 @@ def _run_record(run: Run) -> RunRecord:
     )
 
 
-def _branch_record(name: str, branch: Branch) -> BranchRecord:
+def _branch_record(branch: Branch) -> BranchRecord:
     return BranchRecord(
-        name=name,
+        name=branch.name,
         status=branch.status,
         seq=branch.seq,
         left=branch.left,

@@ -18,12 +18,12 @@ from runner.providers.records import CheckpointRecord, Position, Question, Regro
 BUNDLE_GRACE_MS = 3_600_000
 
 
+@atomic
 class MemoryRuns(Reader):
     """The runs in a store."""
 
     # -- accepting
 
-    @atomic
     def put_bundle(self, sha: str, data: bytes | None) -> bool:
         """Store a bundle, or with ``data=None`` ask if it is there. Returns whether it is there now."""
         found = self._memory.bundle(sha)
@@ -36,7 +36,6 @@ class MemoryRuns(Reader):
             found.expires_at = max(found.expires_at or 0, self._memory.now() + BUNDLE_GRACE_MS)
         return True
 
-    @atomic
     def drop_bundle(self, sha: str, damaged: bytes) -> bool:
         """Forget a bundle's data, if that is what is stored: it can be put again then. Returns whether it was."""
         found = self._memory.bundle(sha)
@@ -45,7 +44,6 @@ class MemoryRuns(Reader):
         found.data = None
         return True
 
-    @atomic
     def bundle(self, sha: str) -> bytes:
         """Return a bundle's data. Raises `NotFound`."""
         found = self._memory.bundle(sha)
@@ -53,26 +51,24 @@ class MemoryRuns(Reader):
             raise NotFound(f"the code of this run (bundle {sha[:12]}) is no longer in the store: submit the crew again")
         return found.data
 
-    @atomic
     def create(self, run_id: str, plan: Plan, fields: Mapping[str, str]) -> str:
         """Accept a run with its first frontier. Returns "created", "exists" or "no bundle"."""
         if self._memory.run(run_id) is not None:
             return "exists"
         if not self._memory.has_code(fields["bundle"]):
             return "no bundle"
-        run = self._memory.runs[run_id] = Run(run_id, plan, dict(fields), self._memory.now())
-        transitions.use_bundle(self._memory, run)
-        run.branches["main"] = branch = Branch(left=len(plan.tasks))
+        run = self._memory.runs[run_id] = Run(self._memory, run_id, plan, dict(fields), self._memory.now())
+        transitions.use_bundle(run)
+        run.branches["main"] = branch = Branch(run, "main", left=len(plan.tasks))
         run.planned = len(plan.tasks)
-        branch.scope = emit(self._memory, run, "crew_kickoff_started", "main")
-        checkpoint(self._memory, run, "main", "crew_kickoff_started")
+        branch.scope = emit(branch, "crew_kickoff_started")
+        checkpoint(branch, "crew_kickoff_started")
         for planned in frontier(plan, frozenset()):
-            unlock(self._memory, run, "main", planned)
+            unlock(branch, planned)
         return "created"
 
     # -- steering
 
-    @atomic
     def cancel(self, run_id: str, reason: str, branch: str | None = None) -> str:
         """Cancel a run, or one branch. See `runner.engine.ports.Runs.cancel`."""
         run = self._memory.run(run_id)
@@ -80,30 +76,25 @@ class MemoryRuns(Reader):
             return "gone"
         asked = branch or run.branch
         was = run.branches[asked].status.value
-        live = [name for name in ([branch] if branch else run.branches) if run.branches[name].live]
-        stopped = {name: run.branches[name].status.value for name in live}
-        for name in live:
-            recall(self._memory, run, name)
-            emit(
-                self._memory, run, "run_cancelled", name, "", Relatives(started=run.branches[name].scope), reason=reason
-            )
-            transitions.finish(self._memory, run, name, RunStatus.cancelled, reason)
-        if stopped and not any(one.live for one in run.branches.values()):
-            transitions.take_out(self._memory, run)
+        live = [one for name, one in run.branches.items() if one.live and branch in (None, "", name)]
+        stopped = {one.name: one.status.value for one in live}
+        for one in live:
+            recall(one)
+            emit(one, "run_cancelled", "", Relatives(started=one.scope), reason=reason)
+            transitions.finish(one, RunStatus.cancelled, reason)
+        if stopped and not run.live:
+            transitions.take_out(run)
         return stopped.get(asked) or next(iter(stopped.values()), was)
 
-    @atomic
     def prune(self, run_id: str, branch: str, keep: int) -> int:
         """Keep the newest ``keep`` checkpoints of a branch, exactly. Returns how many went. Raises `NotFound`."""
         return transitions.prune(self._branch(run_id, branch)[1], keep)
 
-    @atomic
     def answer(self, run_id: str, branch: str, question: Question, text: str) -> str:
         """Answer a question. See `runner.engine.ports.Runs.answer`."""
-        run = self._memory.run(run_id)
-        if run is None or branch not in run.branches:
+        found = self._memory.branch(run_id, branch)
+        if found is None:
             return "gone"
-        found = run.branches[branch]
         task = found.tasks.get(question.task)
         if task is None or task.state is not TaskState.asked:
             return "not asked"
@@ -116,13 +107,12 @@ class MemoryRuns(Reader):
         found.asked -= 1
         if found.status is RunStatus.waiting:
             found.status = RunStatus.running
-            if run.branch == branch:
-                run.status = RunStatus.running
-        emit(self._memory, run, "task_answered", branch, question.task, Relatives(task.started))
-        send(self._memory, run, branch, question.task)
+            if found.run.branch == branch:
+                found.run.status = RunStatus.running
+        emit(found, "task_answered", task.key, Relatives(task.started))
+        send(task)
         return "answered"
 
-    @atomic
     def resume(
         self,
         run: RunRecord,
@@ -160,8 +150,8 @@ class MemoryRuns(Reader):
             there.branch = branch
         there.fields |= fields
         if start is not None:
-            self._leave(there, branch, start.branch, start.seq, start.id)
-        begin(self._memory, there, branch)
+            self._leave(there.branches[start.branch], branch, start.seq, start.id)
+        begin(there.branches[branch])
         if plan is not None:
             self._replan(there, plan)
         for name, rerun in reruns.items():
@@ -171,15 +161,15 @@ class MemoryRuns(Reader):
         found.left = left
         there.planned += left if start is not None or plan is not None else 0
         parent = start.branch if start is not None else ""
-        found.scope = emit(self._memory, there, "run_resumed", branch, parent_branch=parent)
+        found.scope = emit(found, "run_resumed", parent_branch=parent)
         for planned in ready:
-            self._go_on(there, branch, planned, parent)
+            self._go_on(found, planned, parent)
         found.aside = found.tasks.keys() - {planned.key for planned in ready}
         for key in found.aside:
             if (task := found.tasks[key]).state is TaskState.asked:
                 task.state, task.step, task.question = TaskState.held, "", ""
         found.asked = sum(task.state is TaskState.asked for task in found.tasks.values())
-        wait_if_asked(self._memory, there, branch)
+        wait_if_asked(found)
         return "resumed"
 
     def _not_resumed(
@@ -204,15 +194,17 @@ class MemoryRuns(Reader):
             return "busy"
         return "" if self._memory.has_code(fields.get("bundle", there.fields["bundle"])) else "no bundle"
 
-    def _leave(self, run: Run, name: str, parent: str, seq: int, checkpoint_id: str) -> Branch:
+    def _leave(self, parent: Branch, name: str, seq: int, checkpoint_id: str) -> Branch:
         """A new branch that leaves another one at a position."""
-        branch = run.branches[name] = Branch(
+        branch = parent.run.branches[name] = Branch(
+            parent.run,
+            name,
             status=RunStatus.cancelled,  # until it begins
             seq=seq,
-            parent=parent,
+            parent=parent.name,
             parent_seq=seq,
             start=checkpoint_id,
-            inputs=run.branches[parent].inputs,
+            inputs=parent.inputs,
             created_at=self._memory.now(),
         )
         return branch
@@ -220,17 +212,17 @@ class MemoryRuns(Reader):
     def _replan(self, run: Run, plan: Plan) -> None:
         """What still runs goes by the old plan: what it unlocks, and that it counts at all, may no longer be so."""
         run.plan = plan
-        for name, branch in run.branches.items():
-            recall(self._memory, run, name)
+        for branch in run.branches.values():
+            recall(branch)
             branch.version, branch.shared = "", {}
 
-    def _go_on(self, run: Run, name: str, planned: PlannedTask, parent: str) -> None:
+    def _go_on(self, branch: Branch, planned: PlannedTask, parent: str) -> None:
         """Have a task of a resumed branch done. An attempt that failed is replayed."""
-        branch, key = run.branches[name], planned.key
-        before = run.branches[parent or name].tasks.get(key)
+        key, there = planned.key, branch.run.branches[parent] if parent else branch
+        before = there.tasks.get(key)
         if parent:
-            carry_journal(run, parent, name, key, branch.parent_seq)
-        task = branch.tasks.setdefault(key, Task(attempt=1))
+            carry_journal(there, branch, key, branch.parent_seq)
+        task = branch.tasks.setdefault(key, Task(branch, key, attempt=1))
         if task.state in (TaskState.running, TaskState.asked):
             return  # it never stopped, or waits for its answer
         failed = before.failed + (before.state is TaskState.failed) if before is not None else 0
@@ -239,11 +231,10 @@ class MemoryRuns(Reader):
         task.error = task.trace = task.failed_on = ""
         task.ended = None
         task.context, task.timeout, task.pool = planned.context or (), planned.timeout, planned.pool
-        send(self._memory, run, name, key)
+        send(task)
 
     # -- forks
 
-    @atomic
     def position(
         self,
         run_id: str,
@@ -285,7 +276,6 @@ class MemoryRuns(Reader):
             named=bool(checkpoint),
         )
 
-    @atomic
     def fork(
         self,
         where: Position,
@@ -312,7 +302,7 @@ class MemoryRuns(Reader):
         if not self._memory.has_code(run.fields["bundle"]):
             return "no bundle"
         ready = regrown.ready if regrown is not None else branching.starts(where.plan, rerun)
-        branch = self._leave(run, name, where.branch, where.seq, where.checkpoint)
+        branch = self._leave(run.branches[where.branch], name, where.seq, where.checkpoint)
         branch.left = len(ready if regrown is not None else rerun)
         run.planned += branch.left
         branch.inputs = json.dumps(overrides, ensure_ascii=False)
@@ -325,20 +315,19 @@ class MemoryRuns(Reader):
             branch.seq += 1
             stored = f'{{"seq": {branch.seq}, "token": 0, "edited": 1, {text[1:]}'
             branch.outputs[task] = Output(branch.seq, 0, EDITED, stored)
-        begin(self._memory, run, name)
+        begin(branch)
         left = {"parent_branch": where.branch, "checkpoint_id": where.checkpoint}
-        emit(self._memory, run, "checkpoint_fork_completed", name, **left)
-        branch.scope = emit(self._memory, run, "crew_kickoff_started", name)
-        checkpoint(self._memory, run, name, "crew_kickoff_started")
+        emit(branch, "checkpoint_fork_completed", **left)
+        branch.scope = emit(branch, "crew_kickoff_started")
+        checkpoint(branch, "crew_kickoff_started")
         for planned in ready:
             if planned.key in kept:
-                carry_journal(run, where.branch, name, planned.key, where.seq if where.named else None)
-            unlock(self._memory, run, name, planned)
+                carry_journal(run.branches[where.branch], branch, planned.key, where.seq if where.named else None)
+            unlock(branch, planned)
         if branch.left == 0:
-            transitions.complete(self._memory, run, name)
+            transitions.complete(branch)
         return "forked"
 
-    @atomic
     def find_checkpoint(self, run_id: str, checkpoint: str) -> CheckpointRecord:
         """The checkpoint by id, or by an unambiguous beginning of it. Raises `NotFound`."""
         every = (record for branch in self.branches(run_id) for record in self.checkpoints(run_id, branch))

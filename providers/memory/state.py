@@ -9,7 +9,8 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
+from types import FunctionType
+from typing import Any, NamedTuple, TypeVar
 
 from runner.core.clock import Clock
 from runner.core.jobs import Job
@@ -34,10 +35,12 @@ class OpenEvent(NamedTuple):
     about: str
 
 
-@dataclass
+@dataclass(eq=False)
 class Task:
     """A task in flight: between waiting and committed."""
 
+    branch: "Branch" = field(repr=False)
+    key: str
     state: TaskState = TaskState.queued
     attempt: int = 0
     context: tuple[str, ...] = ()
@@ -69,6 +72,16 @@ class Task:
     trace: str = ""
     failed_on: str = ""  #: the worker
 
+    @property
+    def place(self) -> Place:
+        """Where it is, as the indexes name it."""
+        return self.branch.run.id, self.branch.name, self.key
+
+    @property
+    def job(self) -> Job:
+        """The job of its present attempt."""
+        return Job(*self.place, self.attempt)
+
     def noted(self, *, unused: bool) -> Counters:
         """The steps under way as they were noted; if that is ``unused``, without the note reserved for the next."""
         return self.begun.beyond(Counters([self.reserved])) if unused and self.reserved is not None else self.begun
@@ -83,10 +96,12 @@ class Output(NamedTuple):
     text: str
 
 
-@dataclass
+@dataclass(eq=False)
 class Branch:
     """One line of history. Its outputs are in the order of their commits, edited ones first."""
 
+    run: "Run" = field(repr=False)
+    name: str
     status: RunStatus = RunStatus.running
     seq: int = 0
     left: int = 0
@@ -121,11 +136,33 @@ class Branch:
         """Whether anything more may happen on it without being resumed."""
         return self.status in (RunStatus.running, RunStatus.waiting)
 
+    @property
+    def is_active(self) -> bool:
+        """Whether work on it leads to more of it. Several branches may run at the same time."""
+        return self.status is RunStatus.running
+
+    def ancestry(self) -> "Iterator[tuple[Branch, float]]":
+        """The branch, its parent and so on, each with the sequence up to which it is seen."""
+        upto, branch = float("inf"), self
+        yield branch, upto
+        while branch.parent:
+            branch, upto = self.run.branches[branch.parent], min(upto, branch.parent_seq)
+            yield branch, upto
+
+    def output(self, task: str) -> Output | None:
+        """The output of a task that is surely committed there: of the nearest branch that has it."""
+        for branch, upto in self.ancestry():
+            found = branch.outputs.get(task)
+            if found is not None and found.seq <= upto:
+                return found
+        return None
+
 
 @dataclass(eq=False)
 class Run:
     """A run, with the fields that it was created with."""
 
+    memory: "Memory" = field(repr=False)
     id: str
     plan: Plan
     fields: dict[str, str]
@@ -159,39 +196,19 @@ class Run:
         """The number of its branches that run or wait."""
         return sum(branch.live for branch in self.branches.values())
 
-    def is_active(self, name: str) -> bool:
-        """Whether work on this branch leads to more of it. Several may run at the same time."""
-        return self.branches[name].status is RunStatus.running
-
     def rerun(self, name: str) -> frozenset[str]:
         """Return which tasks a branch performs itself."""
         packed = self.branches[name].rerun_mask
         return unpack(self.plan, packed) if packed else frozenset(self.plan.by_key)
 
-    def ancestry(self, name: str) -> Iterator[tuple[str, Branch, float]]:
-        """A branch, its parent and so on, each with the sequence up to which it is seen."""
-        upto = float("inf")
-        while name:
-            branch = self.branches[name]
-            yield name, branch, upto
-            name, upto = branch.parent, min(upto, branch.parent_seq)
-
     def lines(self, name: str) -> list[BranchHistory]:
         """A branch and its ancestors as `visible` takes them."""
         found = []
-        for one, branch, _ in self.ancestry(name):
-            hidden = self.rerun(one) if branch.rerun_mask else branch.void or None
+        for branch, _ in self.branches[name].ancestry():
+            hidden = self.rerun(branch.name) if branch.rerun_mask else branch.void or None
             done = [Done(task, output.seq, output.used) for task, output in branch.outputs.items()]
-            found.append(BranchHistory(one, branch.parent, branch.parent_seq, hidden, done))
+            found.append(BranchHistory(branch.name, branch.parent, branch.parent_seq, hidden, done))
         return found
-
-    def output(self, name: str, task: str) -> Output | None:
-        """The output of a task that is surely committed there: of the nearest branch that has it."""
-        for _, branch, upto in self.ancestry(name):
-            found = branch.outputs.get(task)
-            if found is not None and found.seq <= upto:
-                return found
-        return None
 
 
 @dataclass
@@ -273,35 +290,37 @@ class Memory:
         found = self.bundle(sha)
         return not sha or (found is not None and found.data is not None)
 
-    def task(self, job: Job) -> Task | None:
-        """Return the job's task, if it is in flight."""
-        run = self.run(job.run_id)
-        branch = run.branches.get(job.branch) if run is not None else None
-        return branch.tasks.get(job.task) if branch is not None else None
+    def branch(self, run_id: str, name: str) -> Branch | None:
+        """A branch of a run that is kept."""
+        run = self.run(run_id)
+        return run.branches.get(name) if run is not None else None
 
-    def held(self, job: Job, token: int) -> Task | None:
-        """The job's task, if this token still holds it."""
-        found = self.task(job)
+    def task(self, run_id: str, branch: str, key: str) -> Task | None:
+        """Return a task, if it is in flight."""
+        found = self.branch(run_id, branch)
+        return found.tasks.get(key) if found is not None else None
+
+    def held(self, place: Place, token: int) -> Task | None:
+        """The task there, if this token still holds it."""
+        found = self.task(*place)
         return found if found is not None and found.token == token else None
 
 
-class HasMemory(Protocol):
-    """Something that works on the memory of a store."""
-
-    _memory: Memory
+C = TypeVar("C")
 
 
-S = TypeVar("S", bound=HasMemory)
-P = ParamSpec("P")
-T = TypeVar("T")
+def atomic(kind: type[C]) -> type[C]:
+    """Make each public method of a class, whose ``_memory`` it works on, atomic: all or nothing, one at a time."""
 
+    def alone(method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def locked(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+            with self._memory.changed:
+                return method(self, *args, **kwargs)
 
-def atomic(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
-    """Makes a method atomic: all or nothing, one at a time."""
+        return locked
 
-    @wraps(method)
-    def alone(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        with self._memory.changed:
-            return method(self, *args, **kwargs)
-
-    return alone
+    for name, one in list(vars(kind).items()):
+        if isinstance(one, FunctionType) and not name.startswith("_"):
+            setattr(kind, name, alone(one))
+    return kind

@@ -7,7 +7,7 @@ from runner.core.clock import SYSTEM, Clock
 from runner.core.errors import no_run
 from runner.core.jobs import ANY, Claim, Job, Needed, Refusal
 from runner.core.output import TaskOutput
-from runner.core.states import RunStatus, TaskState
+from runner.core.states import TaskState
 from runner.journal.acknowledged_writes import Log
 from runner.journal.rate_limit import RateLimiter
 from runner.providers.memory import transitions
@@ -22,6 +22,7 @@ from runner.providers.memory.workers import MemoryWorkers
 NOT_FIT_MS = 1000  #: after which a job that its worker cannot do comes again, to others
 
 
+@atomic
 class MemoryStore:
     """A `runner.engine.ports.Store` for one process and any number of its threads.
 
@@ -40,7 +41,6 @@ class MemoryStore:
 
     # -- claims
 
-    @atomic
     def claim(
         self,
         job: Job,
@@ -55,50 +55,45 @@ class MemoryStore:
 
         With a ``nonce``, who did not hear the answer can ask again: what was given stands.
         """
-        run = self._memory.run(job.run_id)
-        branch = run.branches.get(job.branch) if run is not None else None
-        if run is None or branch is None:
+        branch, memory = self._memory.branch(job.run_id, job.branch), self._memory
+        if branch is None:
             return Refusal("gone")
-        task = branch.tasks.get(job.task)
+        task, fields = branch.tasks.get(job.task), branch.run.fields
         if task is not None and task.state is TaskState.running and nonce and task.nonce == nonce:
-            return given(run, job, task)
-        if branch.status is not RunStatus.running:
+            return given(task)
+        if not branch.is_active:
             return Refusal(branch.status.value)
         if task is None or task.state is not TaskState.queued or task.attempt != job.attempt:
             return Refusal("taken")
-        if worker not in self._memory.workers:
+        if worker not in memory.workers:
             return Refusal("unregistered")
-        place = (job.run_id, job.branch, job.task)
-        if run.fields.get("adapter", "") in unfit:
+        if fields.get("adapter", "") in unfit:
             task.state = TaskState.delayed
-            self._memory.queued.pop(place, None)
-            self._memory.due[place] = self._memory.now() + NOT_FIT_MS
+            memory.queued.pop(task.place, None)
+            memory.due[task.place] = memory.now() + NOT_FIT_MS
             return Refusal("unfit")
-        digest, _, file = run.fields.get("environment", "").partition(" ")
+        digest, _, file = fields.get("environment", "").partition(" ")
         if digest and environments != ANY and f",{digest}," not in environments:
-            code = (run.fields.get(name, "") for name in ("bundle", "module", "attr", "adapter"))
+            code = (fields.get(name, "") for name in ("bundle", "module", "attr", "adapter"))
             return Refusal("environment", Needed(digest, file, *code))
-        take(self._memory, run, job, task, worker=worker, process=process, nonce=nonce or uuid.uuid4().hex)
-        return given(run, job, task)
+        take(task, worker=worker, process=process, nonce=nonce or uuid.uuid4().hex)
+        return given(task)
 
-    @atomic
     def return_job(self, job: Job) -> None:
         """Send a received job on, unclaimed, for another worker to take."""
-        run, task = self._memory.run(job.run_id), self._memory.task(job)
-        if run is not None and task is not None and task.state is TaskState.queued and task.attempt == job.attempt:
-            transitions.send(self._memory, run, job.branch, job.task)
+        task = self._memory.task(job.run_id, job.branch, job.task)
+        if task is not None and task.state is TaskState.queued and task.attempt == job.attempt:
+            transitions.send(task)
 
-    @atomic
     def holds(self, claim: Claim) -> bool:
         """Whether the claim still holds."""
-        return self._memory.held(claim.job, claim.token) is not None
+        return self._memory.held((claim.job.run_id, claim.job.branch, claim.job.task), claim.token) is not None
 
-    @atomic
     def mark(self, job: Job, trigger: str) -> None:
         """Write a checkpoint of the branch that the task is on, if its run asked for one at this trigger."""
-        run = self._memory.run(job.run_id)
-        if run is not None and job.branch in run.branches and run.is_active(job.branch):
-            transitions.checkpoint(self._memory, run, job.branch, trigger, job.task)
+        branch = self._memory.branch(job.run_id, job.branch)
+        if branch is not None and branch.is_active:
+            transitions.checkpoint(branch, trigger, job.task)
 
     def task(self, claim: Claim, sent: Callable[[str], None] | None = None, log: Log | None = None) -> MemoryTask:
         """The task under its claim. ``sent`` is told which calls have left, ``log`` what was acknowledged."""
@@ -110,7 +105,6 @@ class MemoryStore:
         """Return a branch, for reading."""
         return GrowingBranch(self.runs, self._memory, run_id, branch)
 
-    @atomic
     def pacer(self, run_id: str) -> RateLimiter:
         """Counts the run's calls of models."""
         run = self._memory.run(run_id)

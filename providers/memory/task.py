@@ -3,11 +3,10 @@
 import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from runner.core.errors import ClaimLost
-from runner.core.jobs import Claim, Job
+from runner.core.jobs import Claim
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, NextStep, Usage, text_of_one
 from runner.core.plan import PlannedTask
 from runner.core.plan.dependencies import NOTHING, ReadSet
@@ -21,7 +20,7 @@ from runner.journal.shared_memory import SentCalls
 from runner.providers.memory import account
 from runner.providers.memory.claims import given, take
 from runner.providers.memory.events import Relatives, close_open, emit
-from runner.providers.memory.state import Memory, OpenEvent, Output, Run, Task, atomic
+from runner.providers.memory.state import Branch, Memory, OpenEvent, Output, Run, Task, atomic
 from runner.providers.memory.transitions import (
     checkpoint,
     complete,
@@ -37,6 +36,7 @@ from runner.providers.memory.transitions import (
 from runner.providers.records import DeferredEvent
 
 
+@atomic
 class MemoryTask:
     """The writes that a claim allows. Each shows the token; `ClaimLost` if it no longer holds.
 
@@ -52,8 +52,7 @@ class MemoryTask:
     ) -> None:
         self._memory = memory
         self._claim = claim
-        self._job = claim.job
-        self._name, self._key = claim.job.branch, claim.job.task
+        self._place = (claim.job.run_id, claim.job.branch, claim.job.task)
         self._reached = 0  # records that this attempt replayed or made: its progress
         self._open = Counters()  # the steps that are begun, and neither recorded nor dropped
         self._out = SentCalls(claim.token, outgoing)
@@ -70,7 +69,6 @@ class MemoryTask:
 
     # -- steps
 
-    @atomic
     def begin_step(
         self, entry: AccountKey = STEP, *, supersedes: Sequence[AccountKey] = (), intent_only: bool = False
     ) -> None:
@@ -87,12 +85,10 @@ class MemoryTask:
             return
         self._note_open()
 
-    @atomic
     def mark_sent(self, entry: AccountKey) -> None:
         """A call that was only intended is being sent."""
         self._out.count(entry, 1)
 
-    @atomic
     def drop_step(self, entry: AccountKey = STEP, *, intent_only: bool = False) -> None:
         """A begun step raised: it is not in doubt. Where the claim is lost, whoever took it back has counted it."""
         if not intent_only:
@@ -100,12 +96,11 @@ class MemoryTask:
         self._open[entry] = max(self._open[entry] - 1, 0)
         if self._reserved is False and entry == self._expected:
             self._reserve(True)
-        elif self._memory.held(self._job, self._claim.token) is not None:
+        elif self._memory.held(self._place, self._claim.token) is not None:
             self._note_open()
         else:
             self._reserve(None)
 
-    @atomic
     def record_step(
         self,
         step: str,
@@ -117,7 +112,7 @@ class MemoryTask:
         reported: bool = False,
     ) -> None:
         """Record a step's result, once: who records it again changes nothing."""
-        run, task = self._write("step")
+        task = self._write("step")
         served = _tally(replayed)
         reserved = None
         if entry is not None:
@@ -134,24 +129,24 @@ class MemoryTask:
         begun = task.begun.text()
         if self._reached > task.reached:  # a task that gets on is not the one that kills its workers
             task.crashes, task.handed, task.reached = 0, 0, self._reached
-        journal = run.branches[self._name].journals.setdefault(self._key, {})
+        journal = task.branch.journals.setdefault(task.key, {})
         if step not in journal:
             journal[step] = value
             if entry is not None:
-                account.add(run, self._name, self._key, "paid", Counters([entry]), usage)
-            account.add(run, self._name, self._key, "replayed", served)
-            run.counters.update(prompt_tokens=usage.prompt_tokens, completion_tokens=usage.completion_tokens)
+                account.add(task, "paid", Counters([entry]), usage)
+            account.add(task, "replayed", served)
+            tokens = {"prompt_tokens": usage.prompt_tokens, "completion_tokens": usage.completion_tokens}
+            task.branch.run.counters.update(tokens)
             task.prompt_tokens += usage.prompt_tokens
             task.completion_tokens += usage.completion_tokens
             if entry is not None and entry.kind == "model" and not reported:
-                self._emit("llm_call_completed", model=entry.model, agent=entry.agent, **usage.by_name())
+                self._emit(task, "llm_call_completed", model=entry.model, agent=entry.agent, **usage.by_name())
         if self._log is not None:
             self._log.recorded((step,), text_of_one(entry) if entry is not None else "", begun)
         if entry is not None:
             self._out.count(entry, -1)
         self._reserve(None if reserved is None else True)
 
-    @atomic
     def record_steps(
         self,
         done: Sequence[DoneStep],
@@ -171,7 +166,6 @@ class MemoryTask:
         self._begin(begins)
         self._note_open()
 
-    @atomic
     def begin_steps(self, begins: Sequence[BegunStep]) -> None:
         """Note that several begin."""
         if len(begins) == 1:
@@ -191,13 +185,10 @@ class MemoryTask:
 
     # -- events
 
-    @atomic
     def note(self, kind: str, text: str) -> None:
         """Put a line among the run's events."""
-        self._hold()
-        self._emit(kind, text=redact(text))
+        self._emit(self._hold(), kind, text=redact(text))
 
-    @atomic
     def append_event(
         self,
         kind: str,
@@ -215,21 +206,21 @@ class MemoryTask:
         ``ends`` is, for one that opens a scope, the type that ends that when the task is interrupted; ``trigger`` the
         checkpoint trigger that it is.
         """
-        run, task = self._hold()
+        task = self._hold()
+        branch = task.branch
         parent, started, cause = (
             one if isinstance(one, int) else one.sequence or 0 for one in (parent, started, cause)
         )
         parent = parent or task.started
-        relatives = Relatives(parent, started, cause)
-        seq = emit(self._memory, run, kind, self._name, about, relatives, **(more or {}))
+        seq = emit(branch, kind, about, Relatives(parent, started, cause), **(more or {}))
         task.open = [one for one in task.open if one.seq != started]
         if ends:
             task.open.append(OpenEvent(seq, parent, ends, about))
-        if trigger and run.is_active(self._name):
-            before = run.branches[self._name].seq
-            checkpoint(self._memory, run, self._name, trigger, self._key)
-            if run.branches[self._name].seq > before:
-                number_steps(run.branches[self._name], self._key)
+        if trigger and branch.is_active:
+            before = branch.seq
+            checkpoint(branch, trigger, task.key)
+            if branch.seq > before:
+                number_steps(task)
         return seq
 
     def defer_event(self, kind: str, about: str, **relatives: Any) -> DeferredEvent:
@@ -238,7 +229,6 @@ class MemoryTask:
 
     # -- the end
 
-    @atomic
     def commit(
         self,
         output: str,
@@ -255,16 +245,11 @@ class MemoryTask:
         done = self._done()
         if done is not None:
             return done
-        run, _ = self._write("commit")
-        branch = run.branches[self._name]
-        self._end(run, output, replayed=replayed, used=used, ms=ms)
-        ready = [planned for planned in unlocks if planned.may_run(branch.outputs)]
-        going = self._unlock(run, ready, process) if run.is_active(self._name) else None
-        status = self._after(run)
-        self._continue(going or self._waiting(run, process, queue), process)
-        return status
+        task = self._write("commit")
+        self._end(task, output, replayed=replayed, used=used, ms=ms)
+        ready = [planned for planned in unlocks if planned.may_run(task.branch.outputs)]
+        return self._goes_on(task.branch, ready, process, queue)
 
-    @atomic
     def expand(
         self,
         expansion: Expansion,
@@ -280,88 +265,78 @@ class MemoryTask:
         self._note_open_again()
         if self._done() is not None:
             return True
-        run, _ = self._write("commit")
-        branch = run.branches[self._name]
+        task = self._write("commit")
+        branch = task.branch
         if branch.version != version:
             return False
-        self._end(run, expansion.output, replayed=replayed, used=used, ms=ms, expansion=expansion)
+        self._end(task, expansion.output, replayed=replayed, used=used, ms=ms, expansion=expansion)
         branch.left += len(expansion.ready)
-        run.planned += len(expansion.ready)
-        going = self._unlock(run, expansion.ready, process) if run.is_active(self._name) else None
-        self._after(run)
-        self._continue(going or self._waiting(run, process, queue), process)
+        branch.run.planned += len(expansion.ready)
+        self._goes_on(branch, expansion.ready, process, queue)
         return True
 
-    @atomic
     def ask(self, step: str, question: str, *, replayed: Counters | int) -> None:
         """Hand the task back until a person has answered; ``step`` of its journal is where the answer belongs."""
-        run, task = self._give_back("ask", replayed)
-        branch = run.branches[self._name]
-        branch.journals.get(self._key, {}).pop(step, None)  # what stood there was no answer
+        task = self._give_back("ask", replayed)
+        task.branch.journals.get(task.key, {}).pop(step, None)  # what stood there was no answer
         task.state, task.step, task.question = TaskState.asked, step, question
-        branch.asked += 1
-        self._emit("task_asked")
-        if run.is_active(self._name):
-            wait_if_asked(self._memory, run, self._name)
+        task.branch.asked += 1
+        self._emit(task, "task_asked")
+        if task.branch.is_active:
+            wait_if_asked(task.branch)
 
-    @atomic
     def release(self, *, replayed: Counters | int, max_handovers: int = MAX_HANDOVERS) -> None:
         """Hand the task back, to run elsewhere at once. After ``max_handovers`` without progress it fails instead."""
-        run, task = self._give_back("release", replayed, handed_over=True)
-        run.counters["recoveries"] += 1
-        self._emit("task_released", attempt=task.attempt, worker=self._claim.worker, reason="drain")
-        where = {"worker": self._claim.worker, "reason": "its worker was asked to end"}
-        reschedule(self._memory, run, self._name, self._key, **where, most=max_handovers)
+        task = self._give_back("release", replayed, handed_over=True)
+        task.branch.run.counters["recoveries"] += 1
+        self._emit(task, "task_released", attempt=task.attempt, worker=self._claim.worker, reason="drain")
+        reschedule(task, worker=self._claim.worker, reason="its worker was asked to end", most=max_handovers)
 
-    @atomic
     def retry(self, delay: float, reason: str, *, replayed: Counters | int, trace: str = "") -> None:
         """Hand the task back, to run again after ``delay`` seconds."""
-        run, task = self._give_back("retry", replayed)
+        task = self._give_back("retry", replayed)
         task.failures += 1
         task.failed += 1
         task.trace = trace
         ms = int(delay * 1000)
-        self._emit("task_retried", attempt=task.attempt, delay_ms=ms, reason=redact(reason))
-        if run.is_active(self._name):
+        self._emit(task, "task_retried", attempt=task.attempt, delay_ms=ms, reason=redact(reason))
+        if task.branch.is_active:
             task.state = TaskState.delayed
-            self._memory.due[run.id, self._name, self._key] = self._memory.now() + ms
+            self._memory.due[task.place] = self._memory.now() + ms
         else:
-            requeue(self._memory, run, self._name, self._key)
+            requeue(task)
 
-    @atomic
     def fail(self, reason: str, *, replayed: Counters | int, trace: str = "") -> None:
         """Fail the task for good, and with it the branch."""
-        run, task = self._give_back("fail", replayed)
+        task = self._give_back("fail", replayed)
         task.trace = trace
-        where = {"worker": self._claim.worker, "reason": redact(reason)}
-        self.end_events = fail(self._memory, run, self._name, self._key, **where)
+        self.end_events = fail(task, worker=self._claim.worker, reason=redact(reason))
 
     # -- inside
 
-    def _hold(self) -> tuple[Run, Task]:
-        """The run and the task, while the claim holds. Raises `ClaimLost`."""
-        task = self._memory.held(self._job, self._claim.token)
-        run = self._memory.run(self._job.run_id)
-        if task is None or run is None:
-            raise ClaimLost(f"the claim on {self._job.ref} is lost: token {self._claim.token} no longer holds")
-        return run, task
+    def _hold(self) -> Task:
+        """The task, while the claim holds. Raises `ClaimLost`."""
+        task = self._memory.held(self._place, self._claim.token)
+        if task is None:
+            raise ClaimLost(f"the claim on {self._claim.job.ref} is lost: token {self._claim.token} no longer holds")
+        return task
 
-    def _write(self, operation: str) -> tuple[Run, Task]:
+    def _write(self, operation: str) -> Task:
         """The same; a lost claim also records the refused write among the run's events."""
         try:
             return self._hold()
         except ClaimLost:
-            run = self._memory.run(self._job.run_id)
-            if run is not None:
+            branch = self._memory.branch(*self._place[:2])
+            if branch is not None:
                 about = {"token": self._claim.token, "operation": operation}
-                emit(self._memory, run, "write_refused", self._name, self._key, **about)
+                emit(branch, "write_refused", self._place[2], **about)
             raise
 
     def _note_open(self) -> None:
         if self._log is not None:
             self._log.began(self._open.text())
         self._reserve(None)
-        _, task = self._hold()
+        task = self._hold()
         task.begun, task.reserved = self._under_way(), None
 
     def _reserve(self, reserved: bool | None) -> None:
@@ -380,32 +355,30 @@ class MemoryTask:
     def _under_way(self) -> Counters:
         return Counters({entry: many for entry, many in self._open.items() if many > 0})
 
-    def _emit(self, kind: str, /, **fields: object) -> None:
+    def _emit(self, task: Task, kind: str, /, **fields: object) -> None:
         """Emit an event in the task's own scope."""
-        run, task = self._memory.runs[self._job.run_id], self._memory.task(self._job)
-        parent = task.started if task is not None else 0
-        emit(self._memory, run, kind, self._name, self._key, Relatives(parent), **fields)
+        emit(task.branch, kind, task.key, Relatives(task.started), **fields)
 
-    def _give_back(self, operation: str, replayed: Counters | int, *, handed_over: bool = False) -> tuple[Run, Task]:
+    def _give_back(self, operation: str, replayed: Counters | int, *, handed_over: bool = False) -> Task:
         self._note_open_again()
-        run, task = self._write(operation)
-        account.add(run, self._name, self._key, "replayed", _tally(replayed))
-        give_up(self._memory, run, self._name, self._key, handed_over=handed_over, unused=True)
+        task = self._write(operation)
+        account.add(task, "replayed", _tally(replayed))
+        give_up(task, handed_over=handed_over, unused=True)
         if self._log is not None:
             self._log.ended(operation)
-        return run, task
+        return task
 
     def _done(self) -> str | None:
         """The branch's status, if this very claim committed before: its answer may have been lost."""
-        run = self._memory.run(self._job.run_id)
-        output = run.branches[self._name].outputs.get(self._key) if run is not None else None
-        if run is None or output is None or output.token != self._claim.token:
+        branch = self._memory.branch(*self._place[:2])
+        output = branch.outputs.get(self._place[2]) if branch is not None else None
+        if branch is None or output is None or output.token != self._claim.token:
             return None
-        return run.branches[self._name].status.value
+        return branch.status.value
 
     def _end(
         self,
-        run: Run,
+        task: Task,
         output: str,
         *,
         replayed: Counters | int,
@@ -414,21 +387,19 @@ class MemoryTask:
         expansion: Expansion | None = None,
     ) -> None:
         """The output, the account, the event and the checkpoint of a task that is done."""
-        branch = run.branches[self._name]
-        task = branch.tasks[self._key]
+        branch, key = task.branch, task.key
         branch.seq += 1
         seq = branch.seq
-        branch.outputs[self._key] = Output(seq, self._claim.token, used, self._stored(task, seq, output, ms))
-        close_open(self._memory, run, self._name, task)
-        del branch.tasks[self._key]
-        if self._key not in branch.steps or not branch.checkpoints:  # else one within it needs its journal
-            branch.journals.pop(self._key, None)
-            branch.steps.pop(self._key, None)
-        self._memory.claims[self._claim.worker].pop((run.id, self._name, self._key), None)
-        account.add(run, self._name, self._key, "replayed", _tally(replayed))
-        account.add(run, self._name, self._key, "in_doubt", task.noted(unused=True))  # what its threads are still at
-        relatives = Relatives(task.scope, task.started)
-        ended = emit(self._memory, run, "task_completed", self._name, self._key, relatives, commit_seq=seq)
+        branch.outputs[key] = Output(seq, self._claim.token, used, self._stored(task, seq, output, ms))
+        close_open(task)
+        del branch.tasks[key]
+        if key not in branch.steps or not branch.checkpoints:  # else one within it needs its journal
+            branch.journals.pop(key, None)
+            branch.steps.pop(key, None)
+        self._memory.claims[self._claim.worker].pop(task.place, None)
+        account.add(task, "replayed", _tally(replayed))
+        account.add(task, "in_doubt", task.noted(unused=True))  # what its threads are still at
+        ended = emit(branch, "task_completed", key, Relatives(task.scope, task.started), commit_seq=seq)
         self.end_events = (ended, 0)
         if expansion is not None:
             branch.version = str(seq)
@@ -436,51 +407,46 @@ class MemoryTask:
             for field in expansion.gone:
                 branch.shared.pop(field, None)
             for kind, text in expansion.notes:
-                emit(self._memory, run, kind, self._name, self._key, text=text)
-        checkpoint(self._memory, run, self._name, "task_completed", self._key)
+                emit(branch, kind, key, text=text)
+        checkpoint(branch, "task_completed", key)
         branch.left -= 1
         if self._log is not None:
             self._log.ended("commit")
 
-    def _unlock(self, run: Run, ready: Sequence[PlannedTask], process: str) -> Job | None:
-        """Send what is ready, but for the first if the process continues with that: its job is returned."""
-        continues = bool(ready and process)
-        attempt = open_task(run, self._name, ready[0]).attempt if continues else 0
-        for planned in ready[1:] if continues else ready:
-            unlock(self._memory, run, self._name, planned)
-        return replace(self._job, task=ready[0].key, attempt=attempt) if continues else None
+    def _goes_on(self, branch: Branch, ready: Sequence[PlannedTask], process: str, queue: str) -> str:
+        """What becomes of the branch, and of the process, now that the task is done. Returns the branch's status.
 
-    def _waiting(self, run: Run, process: str, queue: str) -> Job | None:
-        """The oldest job of a queue, taken out of it, if the process may do it next: see ``waiting.lua``."""
+        What is ready is sent, but for the first if the process continues with that.
+        """
+        going: Task | None = None
+        if branch.is_active:
+            going = open_task(branch, ready[0]) if ready and process else None
+            for planned in ready[1:] if going is not None else ready:
+                unlock(branch, planned)
+            if branch.left == 0:
+                self.end_events = (self.end_events[0], complete(branch))
+            else:
+                wait_if_asked(branch)
+        going = going or self._waiting(branch.run, process, queue)
+        if going is not None:
+            take(going, worker=self._claim.worker, process=process, nonce=uuid.uuid4().hex)
+            self.next = given(going)
+        return branch.status.value
+
+    def _waiting(self, run: Run, process: str, queue: str) -> Task | None:
+        """The task of a queue's oldest job, taken out of it, if the process may do it next: see ``waiting.lua``."""
         waiting = self._memory.queues[queue] if queue else ()
         if not (process and waiting):
             return None
         job = waiting[0]
-        other, task = self._memory.run(job.run_id), self._memory.task(job)
-        if other is None or task is None or other is run or not other.is_active(job.branch):
+        task = self._memory.task(job.run_id, job.branch, job.task)
+        if task is None or (other := task.branch.run) is run or not task.branch.is_active:
             return None
         alike = all(run.fields.get(name) == other.fields.get(name) for name in ("adapter", "environment"))
-        fits = alike and task.state is TaskState.queued and task.attempt == job.attempt
-        return self._memory.queues[queue].popleft() if fits else None
-
-    def _continue(self, job: Job | None, process: str) -> None:
-        if job is not None:
-            run, task = self._memory.run(job.run_id), self._memory.task(job)
-            assert run is not None
-            assert task is not None
-            where = {"worker": self._claim.worker, "process": process}
-            take(self._memory, run, job, task, **where, nonce=uuid.uuid4().hex)
-            self.next = given(run, job, task)
-
-    def _after(self, run: Run) -> str:
-        """What becomes of the branch now that the task is done."""
-        branch = run.branches[self._name]
-        if run.is_active(self._name):
-            if branch.left == 0:
-                self.end_events = (self.end_events[0], complete(self._memory, run, self._name))
-            else:
-                wait_if_asked(self._memory, run, self._name)
-        return branch.status.value
+        if not alike or task.state is not TaskState.queued or task.attempt != job.attempt:
+            return None
+        self._memory.queues[queue].popleft()
+        return task
 
     def _stored(self, task: Task, seq: int, output: str, ms: int | None) -> str:
         """Return the record, as `runner.providers.records.committed_record` reads it."""

@@ -13,6 +13,7 @@ from runner.providers.memory.transitions import give_up, requeue, reschedule, se
 from runner.providers.records import Beat, HeldClaim
 
 
+@atomic
 class MemoryWorkers:
     """The leases, and the indexes that a supervisor looks at."""
 
@@ -21,7 +22,6 @@ class MemoryWorkers:
 
     # -- leases
 
-    @atomic
     def beat(self, worker: str, lease_ms: int, about: str = "") -> Beat:
         """Prolong the lease; with ``about``, register."""
         at, found = self._memory.now(), self._memory.workers.get(worker)
@@ -35,13 +35,11 @@ class MemoryWorkers:
         found.beats += 1
         return Beat(stood, found.recheck, at, tuple(self._memory.claims[worker].values()), found.beats)
 
-    @atomic
     def lapsed(self, now: int) -> list[tuple[str, int]]:
         """Workers whose lease has lapsed, and when it did."""
         every = sorted((one.lapses_at, id) for id, one in self._memory.workers.items())
         return [(id, at) for at, id in every if at <= now]
 
-    @atomic
     def elect(self, me: str, gone: str, ttl_ms: int) -> bool:
         """Take, keep or take over the lead from a supervisor that was seen to be gone."""
         leader, until = self._memory.leader
@@ -52,7 +50,6 @@ class MemoryWorkers:
 
     # -- claims of the dead
 
-    @atomic
     def reap(
         self,
         worker: str,
@@ -80,15 +77,8 @@ class MemoryWorkers:
             if process in ("", claim.process):
                 del self._memory.claims[worker][place]
                 left = _left(claim, out or {})
-                if self._recover(
-                    claim,
-                    worker,
-                    reason,
-                    most=max_handovers or max_attempts,
-                    died=not max_handovers,
-                    left=left,
-                    unused=dead and left is not None,
-                ):
+                most, unused = max_handovers or max_attempts, dead and left is not None
+                if self._recover(claim, worker, reason, most=most, died=not max_handovers, left=left, unused=unused):
                     back.append(claim.ref)
         if not process:
             self._memory.workers.pop(worker, None)
@@ -109,66 +99,61 @@ class MemoryWorkers:
     ) -> bool:
         """Hand a task back, whose worker ``died`` or not. The ``most``-th time without progress, it fails instead."""
         run_id, name, key = claim.ref.split("|", 2)
-        run = self._memory.run(run_id)
-        task = self._memory.held(Job(run_id, name, key, 0), claim.token)
-        if run is None or task is None:
+        task = self._memory.held((run_id, name, key), claim.token)
+        if task is None:
             return False
-        give_up(self._memory, run, name, key, handed_over=True, left=left, unused=unused)
-        run.counters["recoveries"] += 1
+        give_up(task, handed_over=True, left=left, unused=unused)
+        task.branch.run.counters["recoveries"] += 1
         about = {"attempt": task.attempt, "worker": worker, "reason": reason}
         kind = kind or ("task_recovered" if died else "task_released")
-        emit(self._memory, run, kind, name, key, Relatives(task.started), **about)
+        emit(task.branch, kind, key, Relatives(task.started), **about)
         if not died:
-            reschedule(self._memory, run, name, key, worker=worker, reason=reason, most=most)
+            reschedule(task, worker=worker, reason=reason, most=most)
             return True
         task.crashes += 1
         if task.crashes < most:
-            requeue(self._memory, run, name, key)
+            requeue(task)
         else:
             times = f"{task.crashes} times in a row without making progress"
             why = f"its worker died {times} (last: {reason})"
-            transitions.fail(self._memory, run, name, key, worker=worker, reason=why)
+            transitions.fail(task, worker=worker, reason=why)
         return True
 
-    @atomic
     def take_back(self, worker: str, claim: HeldClaim, *, reason: str, max_handovers: int = MAX_HANDOVERS) -> bool:
         """Hand back one claim of a worker that lives; whether it still held. Handed over too often, its task fails."""
         return self._recover(claim, worker, reason, most=max_handovers, died=False, kind="task_recovered")
 
     # -- messages
 
-    @atomic
     def move_due(self, limit: int = 500) -> int:
         """Send the tasks whose next attempt has come; returns how many."""
         ripe = self._oldest(self._memory.due, self._memory.now(), limit)
         for place in ripe:
             del self._memory.due[place]
-            run = self._memory.run(place[0])
-            task = self._memory.task(Job(*place, 0))
-            if run is not None and task is not None and task.state is TaskState.delayed:
-                send(self._memory, run, place[1], place[2])
+            task = self._memory.task(*place)
+            if task is not None and task.state is TaskState.delayed:
+                send(task)
         return len(ripe)
 
-    @atomic
     def redeliver(self, older_ms: int, limit: int = 100, depth: Callable[[str], int | None] | None = None) -> int:
         """Send again jobs that were never claimed. See `runner.engine.ports.Workers.redeliver`."""
         at, sent = self._memory.now(), 0
         empty = {queue for queue, waiting in self._memory.queues.items() if not waiting}
         for place in self._oldest(self._memory.queued, at - older_ms, limit):
-            run = self._memory.run(place[0])
-            task = self._memory.task(Job(*place, 0))
-            if run is None or task is None or task.state is not TaskState.queued or not run.is_active(place[1]):
+            task = self._memory.task(*place)
+            if task is None or task.state is not TaskState.queued or not task.branch.is_active:
                 del self._memory.queued[place]
                 continue
             self._memory.queued[place] = at
+            run = task.branch.run
             queue = queue_for(run.fields["queue"], task.pool)
             if (depth(queue) if depth is not None else None) if run.relayed else queue not in empty:
                 continue
-            send(self._memory, run, place[1], place[2])
+            send(task)
             if run.relayed:
                 task.copies += 1
                 self._memory.queued[place] += older_ms * (2 ** min(task.copies, 8) - 1)
-            emit(self._memory, run, "job_resent", place[1], place[2], attempt=task.attempt)
+            emit(task.branch, "job_resent", task.key, attempt=task.attempt)
             sent += 1
         return sent
 
@@ -177,13 +162,11 @@ class MemoryWorkers:
         found = sorted((at, ref(*place).encode("utf-8", "surrogateescape"), place) for place, at in index.items())
         return [place for at, _, place in found if at <= upto][:limit]
 
-    @atomic
     def outbox(self, limit: int = 500) -> list[Job]:
         """Jobs to send by another broker, oldest first."""
         found = sorted(self._memory.outbox.items(), key=lambda one: (one[1], f"{one[0].ref}|{one[0].attempt}"))
         return [job for job, _ in found[:limit]]
 
-    @atomic
     def sent(self, job: Job) -> None:
         """A job from the outbox was handed to the broker."""
         self._memory.outbox.pop(job, None)
@@ -191,15 +174,13 @@ class MemoryWorkers:
     def take(self, queues: Iterable[str], timeout: float | None = 0) -> Job | None:
         """Take the oldest message of the first of these queues that has one; None if none came in time (seconds)."""
         wanted = list(queues)
-        with self._memory.changed:
-            waiting = self._memory.changed.wait_for(
-                lambda: next((found for queue in wanted if (found := self._memory.queues[queue])), None), timeout
-            )
-            return waiting.popleft() if waiting else None
+        waiting = self._memory.changed.wait_for(
+            lambda: next((found for queue in wanted if (found := self._memory.queues[queue])), None), timeout
+        )
+        return waiting.popleft() if waiting else None
 
     # -- keeping
 
-    @atomic
     def trim(self) -> int:
         """Forget runs that are kept no longer; returns how many."""
         before = len(self._memory.runs)

@@ -8,8 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from runner.core.jobs import Job
-from runner.providers.memory.state import Memory, Task
+from runner.providers.memory.state import Memory, Place, Task
 
 SIMULATE = Path(__file__).parents[3] / "ops" / "simulate"
 
@@ -66,8 +65,8 @@ def test_a_store_that_breaks_a_law_is_found_out(
 ) -> None:
     """Who lost the claim may write all the same."""
 
-    def held(memory: Memory, job: Job, token: int) -> Task | None:
-        task = memory.task(job)
+    def held(memory: Memory, place: Place, token: int) -> Task | None:
+        task = memory.task(*place)
         return task if task is not None and task.token else None
 
     monkeypatch.setattr(Memory, "held", held)
