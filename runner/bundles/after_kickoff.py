@@ -17,7 +17,7 @@ from runner.bundles.reading import KickedOff
 _THROUGH = frozenset({"asyncio", "concurrent", "importlib", "threading"})
 """Packages that pass on what a kickoff gives, as frameworks do, and no more. A decorator of any other may."""
 
-_KICKOFFS = frozenset({"kickoff", "kickoff_async", "akickoff"})
+KICKOFFS = frozenset({"kickoff", "kickoff_async", "akickoff"})
 _LOOPS = frozenset({"run", "run_until_complete"})
 _FAILS = frozenset({"exit", "print", "print_exc", "error", "exception"})
 """What says that a kickoff failed, and how: the run says it, too."""
@@ -74,7 +74,7 @@ def _is_kickoff(call: ast.expr, called: FrameType) -> bool:
     name = _name(inner.func)
     if _module(called).startswith(PREFIX):
         return called.f_code.co_name in (name, "__init__")
-    return name in _KICKOFFS or _is_loop(inner)
+    return name in KICKOFFS or _is_loop(inner)
 
 
 def _is_loop(call: ast.Call) -> bool:

@@ -85,8 +85,7 @@ def pack(target: Target, *, limit: int = DEFAULT_LIMIT, own: Iterable[os.stat_re
 
 
 def with_calls(bundle: Bundle, records: Mapping[str, str], *, limit: int = DEFAULT_LIMIT) -> tuple[Bundle, int]:
-    """Return the bundle with the recorded calls of its code, the first ones as far as the limit allows, and how many
-    those are."""
+    """Return the bundle with the first recorded calls of its code that the limit allows, and their number."""
     kept: dict[str, str] = {}
     room = min(limit, MAX_LIMIT) - bundle.size - 2  # the braces
     for key, text in records.items():

@@ -9,14 +9,10 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from runner.bundles import frameworks, loader, script
+from runner.bundles.after_kickoff import KICKOFFS
 from runner.core.annotations import own_annotations, signature_of
 
-_KICKOFFS = frozenset(
-    {
-        *("kickoff", "kickoff_async", "akickoff"),
-        *("kickoff_for_each", "kickoff_for_each_async", "akickoff_for_each"),
-    }
-)
+_KICKOFFS = KICKOFFS | {"kickoff_for_each", "kickoff_for_each_async", "akickoff_for_each"}
 _CALLS = frozenset({"call", "acall"})
 
 _ASKS = frozenset({"input", "argv", "parse_args"})  # what a script is told by who starts it, a run has as inputs

@@ -89,8 +89,7 @@ def is_agent(thing: object) -> bool:
 
 
 def word_of(values: Iterable[object]) -> str:
-    """What people call what is made of these values of a file: "agent" where all that makes something is a framework of
-    agents."""
+    """What people call what is made of these values: "agent" where only a framework of agents makes something."""
     return "agent" if _words(values) == {"agent"} else "crew"
 
 

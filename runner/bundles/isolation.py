@@ -115,8 +115,7 @@ class Namespace:
         return [name for name in list(sys.modules) if name == self.name or name.startswith(f"{self.name}.")]
 
     def unexecuted(self, name: str) -> tuple[ModuleType, bool]:
-        """A module of this bundle, in its place, and whether its code was run: the packages around it are imported, and
-        one of them may import it."""
+        """A module of this bundle, and whether its code was run: a package around it, which is, may import it."""
         full = f"{self.name}.{name}"
         sys.modules.pop(full, None)
         importlib.import_module(full.rpartition(".")[0])

@@ -66,9 +66,7 @@ def _id(file: Path, *, of_pages: bool = False) -> _Id | None:
 
 
 def _open_files() -> dict[_Id, int | None]:
-    """Return the files that the task has open, each with a descriptor, and those of the processes it began, as of a
-    server of tools.
-    """
+    """Return the files that the task has open, with descriptors, and those of processes it began, as a tool server."""
     found: dict[_Id, int | None] = dict.fromkeys(one for pid in _begun(Path("/proc/self")) for one in _files_of(pid))
     return {**found, **_files_of(Path("/dev"))}
 

@@ -129,8 +129,7 @@ def has_source_folder(root: Path) -> bool:
 
 
 def main_of(folder: Path) -> Path | None:
-    """The ``main.py`` of a folder with agents and tasks beside it, or that kicks a crew off; else the only file there
-    that does, or that has a crew."""
+    """The ``main.py`` beside agents and tasks, or that kicks a crew off; else the only file that does, or has one."""
     main = folder / MAIN_FILE
     if main.is_file() and any((folder / name).exists() for name in _BESIDE_MAIN):
         return main

@@ -21,14 +21,14 @@ def names_in(module: ModuleType) -> set[str]:
 
 
 def names_used(code: CodeType, known: dict[str, object]) -> set[str]:
-    """The globals and attributes that code names, and those of what it uses of its own bundle. ``known`` are its
-    globals."""
+    """The names in code whose globals are ``known``, and those of what it uses of its own bundle."""
     return {name for one in _used(code, known) for name in names_of(one)}
 
 
 def imports_used(code: CodeType, known: dict[str, object]) -> set[str]:
     """The modules that code imports when it runs, and those that what it uses of its own bundle imports."""
-    return {name for one in _used(code, known) for name in _imports_of(one)}
+    used = (inner for one in _used(code, known) for inner in _with_inner(one))
+    return {str(one.argval) for code in used for one in dis.get_instructions(code) if one.opname == "IMPORT_NAME"}
 
 
 def _used(code: CodeType, known: dict[str, object]) -> Iterator[CodeType]:
@@ -61,17 +61,14 @@ def _held(value: object, depth: int = 3) -> Iterator[object]:
 
 def names_of(code: CodeType) -> Iterator[str]:
     """The globals and attributes that code names, and those of the functions inside it."""
-    yield from code.co_names
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            yield from names_of(inner)
+    return (name for one in _with_inner(code) for name in one.co_names)
 
 
-def _imports_of(code: CodeType) -> Iterator[str]:
-    yield from (str(one.argval) for one in dis.get_instructions(code) if one.opname == "IMPORT_NAME")
+def _with_inner(code: CodeType) -> Iterator[CodeType]:
+    yield code
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
-            yield from _imports_of(inner)
+            yield from _with_inner(inner)
 
 
 def is_call_of(module: ModuleType, name: str) -> bool:

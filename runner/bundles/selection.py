@@ -41,18 +41,8 @@ IGNORED = (
 
 SECRETS = (
     # settings of environments
-    *(
-        ".env",
-        ".env.*",
-        "*.env",
-        ".envrc",
-        "secrets.*",
-        ".secrets",
-        ".secrets.*",
-        "*.tfvars",
-        "*.tfstate",
-        "*.tfstate.*",
-    ),
+    *(".env", ".env.*", "*.env", ".envrc", "secrets.*", ".secrets", ".secrets.*"),
+    *("*.tfvars", "*.tfstate", "*.tfstate.*"),
     # of tools that log in somewhere
     *(".npmrc", ".netrc", "_netrc", ".pypirc", ".git-credentials", ".pgpass", ".my.cnf", ".htpasswd", ".dockercfg"),
     *(".databricks.cfg", ".databrickscfg", "*.kubeconfig", "*.tfvars.json"),

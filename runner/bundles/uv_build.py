@@ -88,16 +88,8 @@ def _build(wanted: Environment, home: Path, cache: Path, lock: int) -> None:
     if "--no-binary=:all:" in options:  # with that, uv refuses a wheel that is named, unless it is there
         _uv(wanted, lock, "pip", "install", *into, "--no-deps", *given)
     if wanted.file == LOCK:
-        exported = (
-            "--frozen",
-            "--no-dev",
-            "--no-emit-project",
-            "--no-hashes",
-            "--no-header",
-            "--output-file",
-            str(lines),
-        )
-        _uv(wanted, lock, "export", *into, *exported)
+        plain = ("--frozen", "--no-dev", "--no-emit-project", "--no-hashes", "--no-header")
+        _uv(wanted, lock, "export", *into, *plain, "--output-file", str(lines))
         given += ["--requirements", str(lines)]
     elif wanted.file in (LISTED, PROJECT):
         given += ["--requirements", str(wanted.folder / wanted.file)]

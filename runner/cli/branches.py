@@ -7,7 +7,7 @@ import click
 
 from runner.cli import options
 from runner.cli.stdio import only, print_diff, say
-from runner.cli.submit import deliver, detached, follow
+from runner.cli.submit import deliver, follow
 from runner.client import Client
 from runner.core.errors import BadInput
 
@@ -15,14 +15,8 @@ from runner.core.errors import BadInput
 @click.command()
 @options.run_id
 @options.text("--checkpoint", metavar="ID", help="Fork from this checkpoint. Default: the head of the current branch.")
-@options.text("--branch", metavar="NAME", help="Name the new branch. Default: fork/CHECKPOINT_XXXXXX.")
-@click.option(
-    "--input",
-    "pairs",
-    multiple=True,
-    metavar="K=V",
-    help="Change an input: text, or JSON for a list or an object; K:=V parses V as JSON. Repeatable.",
-)
+@options.branch("Name the new branch. Default: fork/CHECKPOINT_XXXXXX.")
+@options.inputs("Change an input: text, or JSON for a list or an object; K:=V parses V as JSON. Repeatable.")
 @click.option(
     "--edit",
     "edits",
@@ -31,8 +25,7 @@ from runner.core.errors import BadInput
     help="Replace the output of a finished task; TASK=@FILE reads a file, TASK=@- stdin. Repeatable.",
 )
 @click.option("--detach", is_flag=True, help="Print the new branch and exit without waiting.")
-@options.as_json
-@options.redis_url
+@options.json_and_url
 def fork(
     run_id: str,
     checkpoint: str | None,
@@ -62,14 +55,11 @@ def fork(
             tasks = f"{handle.to_do} task{'' if handle.to_do == 1 else 's'} to "  # a worker may be at them already
             tasks += "run first" if grows else "run"
             say(f"{line.name} forked from {line.parent} at {line.checkpoint or 'its head'}: {tasks}")
-            for note in handle.notes:
-                say(note)
-            if detach:
-                write(detached(handle, as_json))
-                return 0
-            if handle.status == "completed":
+            if not detach and handle.status == "completed":
+                for note in handle.notes:
+                    say(note)
                 return deliver(handle, handle.result(), as_json, write)
-            return follow(handle, handle.record.crew, None if grows else handle.to_do, as_json, write)
+            return follow(handle, "", None if grows else handle.to_do, as_json, write, detach=detach)
 
 
 def read_edits(edits: tuple[str, ...]) -> dict[str, str]:
@@ -96,8 +86,7 @@ def _read(task: str, file: str) -> str:
 @options.run_id
 @click.argument("a", type=options.TEXT, metavar="A")
 @click.argument("b", type=options.TEXT, metavar="B")
-@options.as_json
-@options.redis_url
+@options.json_and_url
 def diff(run_id: str, a: str, b: str, as_json: bool) -> int:
     """Compare A and B, branches or checkpoints of RUN: their inputs, and each task's text, time and tokens."""
     with Client() as client:

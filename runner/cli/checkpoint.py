@@ -8,11 +8,11 @@ from collections.abc import Iterable, Set
 from typing import Any
 
 import click
-from rich.table import Table
 from rich.text import Text
 
 from runner.cli import options
-from runner.cli.stdio import out, print_diff, print_json, print_line, print_whole
+from runner.cli.browser import wording
+from runner.cli.stdio import out, print_diff, print_json, print_line, print_whole, table_of
 from runner.client import Client
 from runner.client.checkpoints import locate
 from runner.client.checkpoints.model import Branch, Checkpoint, Details, branch_called, everything, find, newest
@@ -78,9 +78,8 @@ def browse(where: str | None, crew: str | None) -> int:
 
 @checkpoint.command("list", short_help="List checkpoints.")
 @where_or_here
-@options.text("--branch", metavar="NAME", help="Only this branch.")
-@options.as_json
-@options.redis_url
+@options.branch("Only this branch.")
+@options.json_and_url
 def list_(where: str | None, branch: str | None, as_json: bool) -> int:
     """List the checkpoints of WHERE by branch, oldest first: by default of ./.checkpoints(.db), or the newest run."""
     where = locate.here() if where is None else where
@@ -94,7 +93,10 @@ def list_(where: str | None, branch: str | None, as_json: bool) -> int:
         return 0
     _table(
         ("checkpoint", "branch", "written", "size", "parent"),
-        ((_id(one), Text(one.branch), _moment(one), _size(one), _parent(one, kept)) for one in found),
+        (
+            (_id(one), Text(one.branch), Text(wording.moment(one.created_at)), _size(one), _parent(one, kept))
+            for one in found
+        ),
         f"no checkpoints: nothing in {where} is one" if locate.holds_something(where) else "no checkpoints",
     )
     return 0
@@ -122,8 +124,7 @@ def _list_run(run_id: str, branch: str | None, as_json: bool) -> int:
 @checkpoint.command("show", short_help="Show one checkpoint.")
 @where_or_here
 @id_argument
-@options.as_json
-@options.redis_url
+@options.json_and_url
 def show(where: str | None, beginning: str | None, as_json: bool) -> int:
     """Show the checkpoint ID of WHERE, an id or its beginning. Default: the newest complete one."""
     with locate.opened(locate.here() if where is None else where) as source:
@@ -131,8 +132,6 @@ def show(where: str | None, beginning: str | None, as_json: bool) -> int:
     if as_json:
         print_json(_details_json(details))
         return 0
-    from runner.cli.browser import wording
-
     print_whole(wording.of_checkpoint(details.checkpoint, details))
     if details.entities:
         out.print()
@@ -153,8 +152,7 @@ def show(where: str | None, beginning: str | None, as_json: bool) -> int:
 @where_argument
 @click.argument("a", type=options.TEXT, metavar="A")
 @click.argument("b", type=options.TEXT, metavar="B")
-@options.as_json
-@options.redis_url
+@options.json_and_url
 def diff(where: str, a: str, b: str, as_json: bool) -> int:
     """Compare the checkpoints A and B of WHERE: their inputs, and each task's status and output."""
     with locate.opened(where) as source:
@@ -174,8 +172,7 @@ def diff(where: str, a: str, b: str, as_json: bool) -> int:
 @where_or_here
 @id_argument
 @crew_option
-@options.as_json
-@options.redis_url
+@options.json_and_url
 def resume(where: str | None, beginning: str | None, crew: str | None, as_json: bool) -> int:
     """Resume from the checkpoint ID of WHERE, an id or its beginning. Default: the newest complete one.
 
@@ -190,11 +187,10 @@ def resume(where: str | None, beginning: str | None, crew: str | None, as_json: 
 @where_or_here
 @id_argument
 @crew_option
-@options.text("--branch", metavar="NAME", help="Name the new branch. Default: fork/CHECKPOINT_XXXXXX.")
-@click.option("--input", "pairs", multiple=True, metavar="K=V", help="Change an input, as in runner fork. Repeatable.")
+@options.branch("Name the new branch. Default: fork/CHECKPOINT_XXXXXX.")
+@options.inputs("Change an input, as in runner fork. Repeatable.")
 @click.option("--edit", "edits", multiple=True, metavar="TASK=TEXT", help="Replace an output. Repeatable.")
-@options.as_json
-@options.redis_url
+@options.json_and_url
 def fork(
     where: str | None,
     beginning: str | None,
@@ -216,10 +212,9 @@ def fork(
 @where_argument
 @click.option("--keep", type=options.Count(min=0), metavar="N", help="How many to keep on each branch.")
 @click.option("--older-than", "age", type=options.Age(), metavar="AGE", help="Remove older ones: 7d, 24h, 30m, 90s.")
-@options.text("--branch", metavar="NAME", help="Only this branch; the others are left alone.")
+@options.branch("Only this branch; the others are left alone.")
 @click.option("--dry-run", is_flag=True, help="Print how many would be removed; remove none.")
-@options.as_json
-@options.redis_url
+@options.json_and_url
 def prune(where: str, keep: int | None, age: int | None, branch: str | None, dry_run: bool, as_json: bool) -> int:
     """Delete the checkpoints of each branch of WHERE beyond the newest N, or those older than AGE."""
     if keep is None and age is None:
@@ -243,9 +238,7 @@ def prune(where: str, keep: int | None, age: int | None, branch: str | None, dry
 
 
 def _table(heads: tuple[str, ...], rows: Iterable[tuple[Text, ...]], nothing: str = "") -> None:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for head in heads:
-        table.add_column(head, no_wrap=head == "checkpoint", overflow="fold")
+    table = table_of(heads, whole=("checkpoint",))
     for row in rows:
         table.add_row(*row)
     if not table.row_count:
@@ -266,15 +259,7 @@ def _parent(one: Checkpoint | CheckpointRecord, kept: Set[str]) -> Text:
     return Text.assemble(one.parent, ("  pruned", "dim")) if gone else Text(one.parent)
 
 
-def _moment(one: Checkpoint) -> Text:
-    from runner.cli.browser import wording
-
-    return Text(wording.moment(one.created_at))
-
-
 def _size(one: Checkpoint) -> Text:
-    from runner.cli.browser import wording
-
     return Text(wording.size(one.size) if one.size is not None else "")
 
 
@@ -301,13 +286,7 @@ def _details_json(details: Details) -> dict[str, Any]:
         "inputs": dict(details.inputs),
         "state": dict(details.state),
         "tasks": [
-            {
-                "task": task.key,
-                "status": task.status,
-                "output": task.output,
-                "description": task.description,
-                "agent": task.agent,
-            }
+            {"task": task.key, **{name: getattr(task, name) for name in ("status", "output", "description", "agent")}}
             for task in details.tasks
         ],
     }

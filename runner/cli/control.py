@@ -4,7 +4,7 @@ import click
 
 from runner.cli import batch, options
 from runner.cli.stdio import only, print_json, print_line, say
-from runner.cli.submit import deliver, detached, follow
+from runner.cli.submit import deliver, follow
 from runner.client import Client
 from runner.client.batch import BATCH_ID
 from runner.client.submission import check_code_choice
@@ -15,16 +15,13 @@ from runner.core.plain_text import json_text
 @click.command()
 @options.run_id
 @options.text(
-    "--checkpoint",
-    metavar="ID",
-    help="Resume from this checkpoint, on a new branch if it is not the newest.",
+    "--checkpoint", metavar="ID", help="Resume from this checkpoint, on a new branch if it is not the newest."
 )
-@options.text("--branch", metavar="NAME", help="Resume this branch; the others are left alone.")
+@options.branch("Resume this branch; the others are left alone.")
 @click.option("--accept-code-change", is_flag=True, help="Use the crew's files as they are now.")
 @click.option("--keep-code", is_flag=True, help="Use the crew's files as submitted, even if they have changed.")
 @options.detach
-@options.as_json
-@options.redis_url
+@options.json_and_url
 def resume(
     run_id: str,
     checkpoint: str | None,
@@ -58,20 +55,14 @@ def resume(
         if not handle.created:
             say(f"run {run_id} is completed: nothing is left to do")
             return deliver(handle, handle.result(), as_json, write)
-        for note in handle.notes:
-            say(note)
-        if detach:
-            write(detached(handle, as_json))
-            return 0
-        return follow(handle, handle.record.crew, None, as_json, write)
+        return follow(handle, "", None, as_json, write, detach=detach)
 
 
 @click.command()
 @options.run_id
-@options.text("--branch", metavar="NAME", help="Cancel this branch only.")
+@options.branch("Cancel this branch only.")
 @click.option("--reason", type=options.ANY_TEXT, default="cancelled by a person", metavar="TEXT")
-@options.as_json
-@options.redis_url
+@options.json_and_url
 def cancel(run_id: str, branch: str | None, reason: str, as_json: bool) -> int:
     """Cancel all branches of RUN. Tasks in flight stop at once. What is recorded stays, and RUN can be resumed."""
     with Client() as client:
@@ -88,7 +79,7 @@ def cancel(run_id: str, branch: str | None, reason: str, as_json: bool) -> int:
 @click.command()
 @options.run_id
 @options.text("--task", metavar="TASK", help="The task whose question to answer, if several asked.")
-@options.text("--branch", metavar="NAME", help="On this branch. Default: the current one.")
+@options.branch("On this branch. Default: the current one.")
 @click.option(
     "--text", type=options.ANY_TEXT, metavar="TEXT", help="The answer. Without an answer, print the question."
 )
@@ -100,8 +91,7 @@ def cancel(run_id: str, branch: str | None, reason: str, as_json: bool) -> int:
     help="Reject the task's output; the task runs again with this reason, then asks again.",
 )
 @options.detach
-@options.as_json
-@options.redis_url
+@options.json_and_url
 def answer(
     run_id: str,
     task: str | None,
@@ -127,7 +117,4 @@ def answer(
                 say(f"run {run_id} is not awaiting input")
             return int(Exit.WAITING) if asked else 0
         handle = client.answer(run_id, text, approve=approve, reject=reject, task=task, branch=branch)
-        if detach:
-            write(detached(handle, as_json))
-            return 0
-        return follow(handle, handle.record.crew, None, as_json, write)
+        return follow(handle, "", None, as_json, write, detach=detach)

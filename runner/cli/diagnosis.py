@@ -12,7 +12,6 @@ from runner.bundles import signing
 from runner.cli import options
 from runner.cli.spending import format_unrecorded
 from runner.cli.stdio import counted
-from runner.client.embedded import membership
 from runner.client.handle import unrecorded_in
 from runner.client.store import Server, Store, named_servers
 from runner.core import settings
@@ -27,7 +26,7 @@ from runner.tasks import capacity
 READERS: tuple[Callable[[], object], ...] = (
     settings.default_queue, settings.worker_labels, settings.WorkerSettings, settings.cache_limit,
     settings.bundle_limit, settings.builds_environments, settings.environment_idle, settings.demo_delay,
-    signing.keys, configured, membership.grace, membership.appendfsync,
+    signing.keys, configured, settings.redis_grace, settings.appendfsync,
     lambda: options.check_login(os.environ.get("RUNNER_FLOWER_AUTH")), options.check_broker,
 )  # fmt: skip
 """What reads the settings, or raises an error that names one. Others are read where their own finding is made."""

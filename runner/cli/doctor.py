@@ -11,8 +11,7 @@ from runner.cli import options
     metavar="HOST:PID|self",
     help="Check this worker only: exit code 1 if its heartbeat is missing or it is stopped. self: this container's.",
 )
-@options.as_json
-@options.redis_url
+@options.json_and_url
 def doctor(worker: str | None, as_json: bool) -> int:
     """Check the Redis, the workers and the settings that this machine would use, and report what is wrong."""
     return _worker(worker, as_json) if worker is not None else _everything(as_json)

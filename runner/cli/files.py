@@ -15,10 +15,9 @@ from runner.core.plain_text import json_text
 
 @click.command()
 @options.run_id
-@options.text("--branch", metavar="NAME", help="The files of this branch. Default: the current one.")
+@options.branch("The files of this branch. Default: the current one.")
 @options.text("--out", metavar="DIR", help="Write them to this folder, each at its own path.")
-@options.as_json
-@options.redis_url
+@options.json_and_url
 def files(run_id: str, branch: str | None, out: str | None, as_json: bool) -> int:
     """List the output files of RUN's finished tasks, or write them below DIR.
 

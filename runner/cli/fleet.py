@@ -44,17 +44,9 @@ IDLE = 3.0  #: a worker that is to end when idle does so after this many seconds
     show_default=True,
     help="auto: one shared thread for tasks that mostly wait (agents, async def), a process for each of the others.",
 )
-@click.option(
-    "--lease",
-    type=options.Seconds(min=0.3),
-    metavar="SECONDS",
-    help="How long until a vanished machine is detected (RUNNER_LEASE, 5).",
-)
-@click.option(
-    "--drain-timeout",
-    type=options.Seconds(min=0),
-    metavar="SECONDS",
-    help="How long a call in flight may take to finish on SIGTERM (RUNNER_DRAIN_TIMEOUT, 10).",
+@options.seconds("--lease", 0.3, "How long until a vanished machine is detected (RUNNER_LEASE, 5).")
+@options.seconds(
+    "--drain-timeout", 0, "How long a call in flight may take to finish on SIGTERM (RUNNER_DRAIN_TIMEOUT, 10)."
 )
 @click.option(
     "--loglevel",

@@ -11,12 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from runner.cli import options, spending, tasks
-from runner.cli.stdio import ago, counted, cut, only, out, print_json, print_line, print_whole, say
+from runner.cli.stdio import ago, counted, cut, only, out, print_json, print_line, print_whole, say, table_of
 from runner.cli.submit import asked, follow, waits_for
 from runner.client import Client
 from runner.core.errors import Exit
 from runner.core.plain_text import json_text
-from runner.providers.records import COUNTERS, BranchRecord, Event, RunRecord
+from runner.providers.records import COUNTERS, BranchRecord, Event
 
 _STYLE = {"completed": "green", "failed": "red", "cancelled": "yellow", "running": "cyan", "waiting": "magenta"}
 
@@ -27,8 +27,7 @@ def _now() -> int:
 
 @click.command()
 @click.option("--limit", type=options.Count(min=1), default=30, metavar="N")
-@options.as_json
-@options.redis_url
+@options.json_and_url
 def runs(limit: int, as_json: bool) -> int:
     """List the newest runs."""
     with Client() as client:
@@ -42,9 +41,8 @@ def runs(limit: int, as_json: bool) -> int:
     if not found:
         print_line("no runs yet: runner submit crew.py")
         return code
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for head in ("run", "crew", "status", "started", "took", "recoveries"):
-        table.add_column(head, no_wrap=head == "run")
+    heads = ("run", "crew", "status", "started", "took", "recoveries")
+    table = table_of(heads, whole=("run",), overflow="ellipsis")
     for run in found:
         took = ((run.ended_at or _now()) - run.created_at) / 1000
         table.add_row(
@@ -71,9 +69,8 @@ def _run_json(run: Any) -> dict[str, Any]:
 
 @click.command()
 @options.run_id
-@options.text("--branch", metavar="NAME", help="The tasks of this branch. Default: the current one.")
-@options.as_json
-@options.redis_url
+@options.branch("The tasks of this branch. Default: the current one.")
+@options.json_and_url
 def show(run_id: str, branch: str | None, as_json: bool) -> int:
     """Show the state of RUN: its branches, and the tasks of one of them."""
     with Client() as client:
@@ -85,29 +82,24 @@ def show(run_id: str, branch: str | None, as_json: bool) -> int:
         committed = store.committed(run_id, result.branch)
         flying = {task.task: task for task in store.in_flight(run_id, result.branch)}
         lines = store.branch_records(run_id)
-        times = _times(run, next(line for line in lines if line.name == result.branch))
-        kept = {line.name: store.count_checkpoints(run_id, line.name) for line in lines}
+        line = next(one for one in lines if one.name == result.branch)
+        times = {"created_at": line.created_at or run.created_at, "ended_at": line.ended_at}
+        kept = {one.name: store.count_checkpoints(run_id, one.name) for one in lines}
         past = client.run(run_id, result.branch).calls_unrecorded()
         waits = client.store.refusing() if run.status == "running" else ""
         idle = {task.state for task in flying.values()} == {"queued"} and result.status == "running" and not waits
         waiting_for = waits_for(client.run(run_id, result.branch)) if idle else ""
-    given = run.inputs | next(line.inputs for line in lines if line.name == result.branch)
+    given = run.inputs | line.inputs
     rows = tasks.rows(plan, committed, flying, result.branch, result.ledger)
     if as_json:
-        branches = [dataclasses.asdict(line) | {"checkpoints": kept[line.name]} for line in lines]
+        branches = [dataclasses.asdict(one) | {"checkpoints": kept[one.name]} for one in lines]
         this = {**_run_json(run), **result.to_dict(), **times, "waiting_for_store": waits, "waiting_for": waiting_for}
         this |= {"calls_unrecorded": past}
         print_json(this | {"inputs": given, "tasks": rows, "checkpoints": kept, "branches": branches})
         return 0
     took = ((times["ended_at"] or _now()) - times["created_at"]) / 1000
-    out.print(
-        Text.assemble(
-            (run.crew, "bold"),
-            f"  {run.id}  ",
-            (result.status, _STYLE[result.status]),
-            f"  branch {result.branch}  {took:.1f} s",
-        )
-    )
+    status = (result.status, _STYLE[result.status])
+    out.print(Text.assemble((run.crew, "bold"), f"  {run.id}  ", status, f"  branch {result.branch}  {took:.1f} s"))
     if result.models:
         out.print(Text(result.models, style="yellow"), soft_wrap=True)
     if waits:
@@ -125,8 +117,8 @@ def show(run_id: str, branch: str | None, as_json: bool) -> int:
             out.print(Text(trace), soft_wrap=True)
     if result.asked:
         named = run_id if result.branch == run.branch else f"{run_id} --branch {shlex.quote(result.branch)}"
-        for line in asked(result, named):
-            out.print(Text(line, style=_STYLE["waiting"]), soft_wrap=True)
+        for text in asked(result, named):
+            out.print(Text(text, style=_STYLE["waiting"]), soft_wrap=True)
     if len(lines) > 1:
         print_whole(_branch_table(lines))
     ledger = run.ledger
@@ -151,15 +143,8 @@ def _in_short(inputs: Mapping[str, Any]) -> str:
     return cut(", ".join(shown), 300)
 
 
-def _times(run: RunRecord, line: BranchRecord) -> dict[str, Any]:
-    """When a branch of a run began, and when it ended."""
-    return {"created_at": line.created_at or run.created_at, "ended_at": line.ended_at}
-
-
 def _branch_table(lines: list[BranchRecord]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for head in ("branch", "status", "left", "leaves"):
-        table.add_column(head, no_wrap=head != "leaves", overflow="fold")
+    table = table_of(("branch", "status", "left", "leaves"), whole=("branch", "status", "left"))
     for line in lines:
         table.add_row(
             Text(line.name),
@@ -172,15 +157,9 @@ def _branch_table(lines: list[BranchRecord]) -> Table:
 
 @click.command()
 @options.run_id
-@options.text("--branch", metavar="NAME", help="Wait for this branch. Default: the current one.")
-@click.option(
-    "--timeout",
-    type=options.Seconds(min=0),
-    metavar="SECONDS",
-    help="Stop waiting after this, with exit code 124; the run continues.",
-)
-@options.as_json
-@options.redis_url
+@options.branch("Wait for this branch. Default: the current one.")
+@options.seconds("--timeout", 0, "Stop waiting after this, with exit code 124; the run continues.")
+@options.json_and_url
 def wait(run_id: str, branch: str | None, timeout: float | None, as_json: bool) -> int:
     """Wait for RUN; the exit code says how it ended, as submit's does."""
     with only() as write, Client() as client:
@@ -189,14 +168,14 @@ def wait(run_id: str, branch: str | None, timeout: float | None, as_json: bool) 
         record = handle.record
         if handle.status == "running":
             client.ensure_worker(record.queue)
-        return follow(handle, record.crew, client.store.runs.plan(handle.id).total, as_json, write, timeout)
+        total = client.store.runs.plan(handle.id).total
+        return follow(handle, record.crew, total, as_json, write, timeout=timeout)
 
 
 @click.command()
 @options.run_id
 @click.option("--follow", "-f", is_flag=True, help="Keep printing until the run is over.")
-@options.as_json
-@options.redis_url
+@options.json_and_url
 def events(run_id: str, follow: bool, as_json: bool) -> int:
     """Print the events of RUN, one per line (with --json, one JSON object per line)."""
     with Client() as client:

@@ -112,6 +112,28 @@ partition = click.option(
 )
 run_id = click.argument("run_id", type=TEXT, metavar="RUN")
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout, and nothing else.")
+
+
+def json_and_url(command: F) -> F:
+    """Declare ``--json`` and ``--redis-url``, as all commands have that read or change runs."""
+    return as_json(redis_url(command))
+
+
+def seconds(name: str, least: float, help: str) -> Callable[[F], F]:
+    """Declare an option that takes a number of seconds, ``least`` at the least."""
+    return click.option(name, type=Seconds(min=least), metavar="SECONDS", help=help)
+
+
+def branch(help: str) -> Callable[[F], F]:
+    """Declare ``--branch NAME``."""
+    return text("--branch", metavar="NAME", help=help)
+
+
+def inputs(help: str) -> Callable[[F], F]:
+    """Declare ``--input K=V``, which can be repeated; the command gets them as ``pairs``."""
+    return click.option("--input", "pairs", multiple=True, metavar="K=V", help=help)
+
+
 detach = click.option("--detach", is_flag=True, help="Exit without waiting.")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from runner.cli.stdio import counted
+from runner.cli.stdio import counted, table_of
 from runner.core.ledger import costs
 from runner.core.prices import cost_in_a_cell, cost_in_words
 
@@ -57,16 +57,14 @@ def table(ledger: Mapping[str, Any]) -> Table | None:
     lines = ledger.get("by") or []
     if not lines:
         return None
-    found = Table(box=None, pad_edge=False, header_style="dim")
     heads = ["branch"] if any(line["branch"] != "main" for line in lines) else []
     heads += ["task", *(["agent"] if any(line["agent"] for line in lines) else []), "model"]
     numbers = ["calls", "replayed", "in_doubt", "prompt_tokens", "completion_tokens"]
     numbers += [name for name in _DETAILS if any(line[name] for line in lines)]
-    for head in (*heads, *numbers):
-        found.add_column(_DETAILS.get(head, head.replace("_", " ")), justify="right" if head in numbers else "left")
     priced = any(line["cost"] is not None for line in lines)
-    if priced:
-        found.add_column("cost", justify="right")
+    columns = {name: _DETAILS.get(name, name.replace("_", " ")) for name in (*heads, *numbers, *["cost"] * priced)}
+    right = [shown for name, shown in columns.items() if name not in heads]
+    found = table_of(columns.values(), right=right, overflow="ellipsis")
     for line in lines[:ROWS]:
         texts = [Text(str(line[head])) for head in heads]
         paid = [cost_in_a_cell(_alone(line), ledger["currency"])] if priced else []

@@ -4,7 +4,7 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,8 @@ from rich.text import Text
 from runner.core.plain_text import json_text, printable
 
 if TYPE_CHECKING:
+    from rich.console import JustifyMethod, OverflowMethod
+
     from runner.core.diff import Diff
 
 
@@ -58,6 +60,21 @@ def print_diff(diff: "Diff", as_json: bool) -> int:
     for line in lines(diff):
         out.print(Text(line, style=styles.get(line[:1], "")), soft_wrap=True)
     return 0
+
+
+def table_of(
+    heads: Iterable[str],
+    *,
+    right: Container[str] = (),
+    whole: Container[str] = (),
+    overflow: "OverflowMethod" = "fold",
+) -> Table:
+    """Return a table without rows. Columns in ``right`` are aligned there, those in ``whole`` are never wrapped."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for head in heads:
+        justify: JustifyMethod = "right" if head in right else "left"
+        table.add_column(head, justify=justify, no_wrap=head in whole, overflow=overflow)
+    return table
 
 
 def print_whole(table: Table) -> None:

@@ -21,6 +21,7 @@ from runner.cli.stdio import counted, only, reading, say
 from runner.client import Client, RunHandle, RunResult
 from runner.client.batch import AT_ONCE
 from runner.client.files import write_files
+from runner.client.store import Store
 from runner.client.submission import KEEP, prepare
 from runner.core.errors import Exit, LeadsOutside, MissingDependency, RunnerError, UnpaidReading, UsageError
 from runner.core.plain_text import json_text
@@ -105,7 +106,9 @@ def submit(
     """
     own = _own_files(each)  # before stdout is kept for the result alone
     with only() as write, ExitStack() as stack:
-        models = _stand_in(demo, offline)
+        if demo and offline:
+            raise UsageError("choose --demo (scripted answers) or --offline (a small local model), not both")
+        models = "demo" if demo else "offline" if offline else ""
         for near_miss in misspelt():
             say(f"warning: {near_miss}")
         if at_once is not None and each is None:
@@ -134,12 +137,13 @@ def submit(
             packed = pack(parse_target(target), limit=bundle_limit or limit_of_bundles(), own=own)
             packing.show(packed, file.name, as_json, write)
             return 0
-        if line := packing.calls(prepared.calls, prepared.calls_kept, file.name):
-            say(line)
-        if line := packing.calls_unrecorded(prepared.calls_unrecorded, file.name):
-            say(line)
-        if line := untested(prepared.adapter):
-            say(line)
+        for line in (
+            packing.calls(prepared.calls, prepared.calls_kept, file.name),
+            packing.calls_unrecorded(prepared.calls_unrecorded, file.name),
+            untested(prepared.adapter),
+        ):
+            if line:
+                say(line)
         if prepared.is_script:
             say(f"{file.name} is run as Python runs it; --input prompt=... asks an agent at its top level instead")
         if dry_run:
@@ -154,7 +158,10 @@ def submit(
         options.check_broker()
         with Client() as client:
             if models == "offline" and client.embedded:  # the worker is here, and needs it
-                _make_ready()
+                try:
+                    make_ready(say)
+                except MissingDependency as error:
+                    raise UsageError(str(error)) from None
             if source is not None:
                 batch = client.submit_batch(
                     prepared, batches.lines(source, str(each), inputs), batches.id_of(prepared, key, digest), many,
@@ -176,10 +183,7 @@ def submit(
                 say(stubs.LABELS[models])
             if not handle.created:
                 say(f"the id {key!r} was submitted before: this is run {handle.id}")
-            if detach:
-                write(detached(handle, as_json))
-                return 0
-            return follow(handle, prepared.plan.crew, prepared.plan.total, as_json, write)
+            return follow(handle, prepared.plan.crew, prepared.plan.total, as_json, write, detach=detach)
 
 
 def _known_calls(key: str, *, batch: bool) -> dict[str, str]:
@@ -208,25 +212,29 @@ def _take_environment(crew_file: Path) -> None:
         say(f"from {file}: {', '.join(names)}{own}")
 
 
-def _stand_in(demo: bool, offline: bool) -> str:
-    if demo and offline:
-        raise UsageError("choose --demo (scripted answers) or --offline (a small local model), not both")
-    return "demo" if demo else "offline" if offline else ""
-
-
-def _make_ready() -> None:
-    try:
-        make_ready(say)
-    except MissingDependency as error:
-        raise UsageError(str(error)) from None
-
-
 def follow(
-    handle: RunHandle, crew: str, total: int | None, as_json: bool, write: Any, timeout: float | None = None
+    handle: RunHandle,
+    crew: str,
+    total: int | None,
+    as_json: bool,
+    write: Any,
+    *,
+    timeout: float | None = None,
+    detach: bool = False,
 ) -> int:
-    """Show a run until it is over, then hand over what it came to. Returns the exit code."""
+    """Show a run until it is over, then hand over what it came to; with ``detach``, only say which it is.
+
+    ``crew`` is its name, "" to look that up. Returns the exit code.
+    """
+    for note in handle.notes:
+        say(note)
+    if detach:
+        branch = {"branch": handle.branch} if handle.branch else {}
+        about = {"run_id": handle.id, "status": handle.status} | branch if as_json else {}
+        write((json_text(about) if as_json else handle.branch or handle.id) + "\n")
+        return 0
     try:
-        title = "  ".join(filter(None, (crew, handle.id, handle.branch)))
+        title = "  ".join(filter(None, (crew or handle.record.crew, handle.id, handle.branch)))
         with Display(title, total, partial(_spent, handle), partial(waits_for, handle)) as display:
             _hint_without_worker(handle, display)
             result = handle.wait(timeout, on_event=display)
@@ -258,13 +266,17 @@ def waits_for(handle: RunHandle) -> str:
 
 def _seen_from_workers(handle: RunHandle) -> str:
     store, queue = handle.client.store, handle.record.queue
-    queues = {str(one.fields.get("queue")) for one in store.workers.alive() if PROTOCOL in one.reads}
+    queues = _queues_served(store)
     environment = store.runs.field(handle.id, "environment").partition(" ")[0]
     if queue not in queues:
         return "a worker is starting" if store.membership is not None else f"no worker serves the queue {queue!r}"
     if environment and not any(one.endswith(f"@{environment}") for one in queues):
         return "a worker builds the environment that its files ask for, or is busy"
     return "a worker reads its code and imports what that needs, or is busy"
+
+
+def _queues_served(store: Store) -> set[str]:
+    return {str(one.fields.get("queue")) for one in store.workers.alive() if PROTOCOL in one.reads}
 
 
 def deliver(handle: RunHandle, result: RunResult, as_json: bool, write: Any) -> int:
@@ -327,20 +339,7 @@ def asked(result: RunResult, words: str) -> Iterator[str]:
     yield f"answer it: runner answer {words}{which} --text TEXT{judged}"
 
 
-def detached(handle: RunHandle, as_json: bool) -> str:
-    """Print a run, or a new branch of one, without waiting for it."""
-    if as_json:
-        branch = {"branch": handle.branch} if handle.branch else {}
-        return json_text({"run_id": handle.id, "status": handle.status} | branch) + "\n"
-    return f"{handle.branch or handle.id}\n"
-
-
 def _hint_without_worker(handle: RunHandle, display: Display) -> None:
-    store = handle.client.store
-    queue = handle.record.queue
-    if (
-        handle.status == "running"
-        and store.membership is None
-        and not any(w.fields.get("queue") == queue and PROTOCOL in w.reads for w in store.workers.alive())
-    ):
+    store, queue = handle.client.store, handle.record.queue
+    if handle.status == "running" and store.membership is None and queue not in _queues_served(store):
         display.note(f"no worker serves the queue {queue!r} yet; start one: runner worker --queue {queue}")

@@ -8,6 +8,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from runner.cli.stdio import table_of
 from runner.core.ledger import costs
 from runner.core.plan import Plan
 from runner.core.prices import cost_in_a_cell
@@ -42,13 +43,10 @@ def rows(
 
 def table(found: Sequence[Mapping[str, Any]], currency: str, now: int) -> Table:
     """Return the tasks as a table for people."""
-    shown = Table(box=None, pad_edge=False, header_style="dim")
     heads = ["task", "state", "attempts", "started", "took"]
     heads += ["tokens"] if any(row.get("tokens") is not None for row in found) else []
     heads += ["cost"] if any(row.get("cost") is not None or row.get("cost_known") for row in found) else []
-    numbers = ("attempts", "took", "tokens", "cost")
-    for head in (*heads, "where"):
-        shown.add_column(head, justify="right" if head in numbers else "left", overflow="fold")
+    shown = table_of([*heads, "where"], right=("attempts", "took", "tokens", "cost"))
     for row in found:
         row = {
             "task": row["task"],
@@ -65,13 +63,8 @@ def table(found: Sequence[Mapping[str, Any]], currency: str, now: int) -> Table:
 
 
 def _done(output: Committed) -> dict[str, Any]:
-    known = {
-        "attempts": output.attempts,
-        "started_at": output.started_at,
-        "ended_at": output.ended_at,
-        "ms": output.ms,
-        "worker": output.worker or None,
-    }
+    known = {name: getattr(output, name) for name in ("attempts", "started_at", "ended_at", "ms")}
+    known["worker"] = output.worker or None
     return {"state": "committed", "seq": output.seq} | {k: value for k, value in known.items() if value is not None}
 
 

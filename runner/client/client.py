@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ClassVar, TypeVar
 
 from runner.bundles import bundle
@@ -85,7 +84,7 @@ class Client:
     def __enter__(self) -> "Client":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def of(self, run: str) -> "Client":  # noqa: ARG002 - there is one store
@@ -152,8 +151,7 @@ class Client:
         at_once: int = AT_ONCE,
         **options: Any,
     ) -> Batch:
-        """Submit a crew once for each of ``inputs``, with at most ``at_once`` active runs. ``options`` are those of
-        `submit`.
+        """Submit a crew once for each of ``inputs``, at most ``at_once`` at a time. ``options`` are those of `submit`.
 
         Returns a `Batch`. Iterating over it submits the runs, reading inputs as needed, and yields ``(number, result)``
         for each run that is over. With the ``id`` and inputs of an earlier batch, that batch continues: no input is
@@ -231,8 +229,7 @@ class Client:
         accept_code_change: bool = False,
         keep_code: bool = False,
     ) -> RunHandle:
-        """Resume the current branch of a run, or ``branch``, which then becomes current unless the current one is
-        running.
+        """Resume the current branch of a run, or ``branch``, which becomes current unless the current one is running.
 
         Committed tasks are not run again, and recorded steps are replayed.
 

@@ -87,9 +87,7 @@ class Pace:
         self._at_first: int | None = None
 
     def rest(self, left: int, done: int | None = None) -> float:
-        """Return the seconds to sleep while ``left`` tasks remain; ``done`` defaults to the decrease since the first
-        look.
-        """
+        """Return the seconds to sleep while ``left`` tasks remain; by default ``done`` counts from the first look."""
         passed = self._clock.monotonic() - self._began
         if self._at_first is None:
             self._at_first = left
@@ -136,8 +134,7 @@ class RunHandle:
         return self.client.store.runs.branch_records(self.id)
 
     def events(self, follow: bool = False, after: str | None = None) -> Iterator[Event]:
-        """Iterate over the events so far (of ``branch``, if the handle has one); with ``follow``, until the run is
-        over.
+        """Iterate over the events so far (of ``branch``, if there is one); with ``follow``, until the run is over.
 
         ``after`` is the id of the event to start after.
         """
@@ -183,9 +180,7 @@ class RunHandle:
         return branch is None or event.fields.get("branch", branch) == branch
 
     def _look(self, last: str) -> tuple[bool, str, list[Event]]:
-        """Return whether the branch is over, the branch, and the events since ``last``; wait briefly if there are
-        none.
-        """
+        """Return whether the branch is over, its name, and the events since ``last``; wait briefly for the first."""
         runs = self.client.store.runs
         line: str
         status, line = self.client.patient(lambda: self._standing(runs), self)
@@ -216,9 +211,7 @@ class RunHandle:
         return result
 
     def ledger(self) -> dict[str, Any]:
-        """Return the account of all the run's branches so far: steps, tokens, cost (docs/concepts.md lists the
-        keys).
-        """
+        """Return the account of all branches so far: steps, tokens, cost (docs/concepts.md lists the keys)."""
         runs = self.client.store.runs
         found: dict[str, Any] = self.client.patient(lambda: ledger_of(runs, runs.get(self.id)), self)
         return found
@@ -257,9 +250,7 @@ class RunHandle:
         )
 
     def cancel(self, reason: str = "cancelled by a person") -> str:
-        """Cancel all branches, or only ``branch`` if the handle has one. Returns the former status. Raises `Conflict`
-        if the run is over.
-        """
+        """Cancel all branches, or ``branch`` if there is one. Returns the former status. Raises `Conflict` if over."""
         was = self.client.store.runs.cancel(self.id, reason, self.branch)
         if was == "gone":
             self.status  # noqa: B018 - raises NotFound with the hint

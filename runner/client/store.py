@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 
 from runner.client import embedded
@@ -79,7 +78,7 @@ class Store:
     def __enter__(self) -> "Store":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -93,9 +92,7 @@ def named_urls(redis_url: str | None = None) -> tuple[str, ...]:
 
 
 class Server(NamedTuple):
-    """One server of the store, and its broker. ``url`` is "" for the embedded one; ``broker`` is "" if it is the
-    same.
-    """
+    """One server of the store, and its broker: "" if it is the same. ``url`` is "" for the embedded one."""
 
     url: str = ""
     broker: str = ""

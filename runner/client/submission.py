@@ -45,9 +45,7 @@ KEEP = 7 * 24 * 3600.0  #: seconds that a finished run is kept
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A crew that was read, planned and packed, ready to be submitted. Nothing is stored, and its code is not loaded
-    here.
-    """
+    """A crew that was read, planned and packed. Nothing is stored, and its code is not loaded in this process."""
 
     target: Target
     attr: str
@@ -229,9 +227,7 @@ def _environment(target: Target, packed: Bundle) -> "Environment | None":
 
 
 def _may_differ(error: BadCrew, wanted: "Environment") -> bool:
-    """Whether a file that cannot be read here may be readable in the environment: it lacks a module, or has another
-    Python.
-    """
+    """Whether a file that lacks a module, or another Python, may be readable in the environment."""
     from runner.bundles.environment import suits
 
     return "no module named" in str(error) or not suits(wanted)

@@ -6,9 +6,7 @@ LONGEST = 300.0
 
 
 def delay(failures: int, first: float, rand: random.Random | None = None, *, most: float = LONGEST) -> float:
-    """Return the retry delay of attempt ``failures + 1``, in seconds: doubling from ``first`` to ``most``, with half
-    jitter.
-    """
+    """Return the retry delay after so many failures, in seconds: doubled from ``first`` to ``most``, half jittered."""
     whole = min(first * 2.0 ** min(failures - 1, 30), most)
     return whole / 2 + (rand or random.Random()).uniform(0, whole / 2)
 
@@ -34,7 +32,5 @@ class Backoff:
 
 
 def jittered(period: float) -> float:
-    """Return a pause of ``period`` seconds on average, up to a quarter shorter or longer, so that many loops do not
-    coincide.
-    """
+    """Return a pause of ``period`` seconds, up to a quarter shorter or longer, so that many loops do not coincide."""
     return random.uniform(0.75, 1.25) * period

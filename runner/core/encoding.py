@@ -267,9 +267,7 @@ class _Encoder:
         return self._is(path, "class", data, name, *([] if by_value else [value.name]))
 
     def _of_model(self, value: BaseModel, path: Path, name: str) -> Any:
-        """Encode a model by its own serialization if that restores it; otherwise with separate data, or field by
-        field.
-        """
+        """Encode a model by its own serialization if that restores it, else with separate data, or by its fields."""
         data: Any = None
         try:
             data = value.model_dump(mode="json")
@@ -485,5 +483,4 @@ def _where(path: Path) -> str:
 
 
 def _article(of: type) -> str:
-    name = of.__qualname__
-    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+    return with_article(of.__qualname__)

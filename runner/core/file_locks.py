@@ -35,9 +35,7 @@ def is_held(path: Path | str) -> bool:
 
 
 def holder(path: Path | str) -> int:
-    """Return the pid of the process that holds this file or folder exclusively; 0 if there is none, or the kernel does
-    not say.
-    """
+    """Return the pid of the process that holds this file or folder exclusively; 0 if the kernel tells of none."""
     try:
         info = Path(path).stat()
         lines = LOCKS.read_text("utf-8", "replace").splitlines()

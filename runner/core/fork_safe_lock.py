@@ -2,7 +2,6 @@
 
 import os
 import threading
-from types import TracebackType
 from typing import Any
 
 _generation = 0  # how many forks lie between the first process and this one
@@ -43,7 +42,7 @@ class ForkSafeLock:
         self.acquire()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 

@@ -117,9 +117,7 @@ def text_of_one(entry: AccountKey, many: int = 1, tokens: int = 0) -> str:
 
 @lru_cache(maxsize=256)
 def reserved_text(entry: AccountKey | None) -> str:
-    """Return the key for which a note is reserved in the form for scripts: "1" for an author's own step, "" for
-    none.
-    """
+    """Return the key of a reserved note in the form for scripts: "1" for an author's own step, "" for none."""
     return "" if entry is None else "1" if entry == STEP else json.dumps(entry, ensure_ascii=False)
 
 

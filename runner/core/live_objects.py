@@ -14,10 +14,6 @@ _ROOM = 256
 _room = _ROOM
 
 
-def _gone() -> None:
-    return None
-
-
 AS_DATA = {"from_checkpoint": True}
 """The validation context of what is made from a checkpoint's data: it has no code for others to take."""
 
@@ -44,7 +40,7 @@ def newest_first(kind: type) -> Iterator[Any]:
     """Iterate over the living instances of ``kind``, or its subclasses if it is a class of flows, newest first."""
     numbers = list(_living)  # a copy, in order of birth: others come and go meanwhile
     for number in reversed(numbers):
-        reference = _living.get(number, _gone)
-        thing = reference()
+        reference = _living.get(number)
+        thing = reference() if reference is not None else None
         if thing is not None and (isinstance(thing, kind) or (isinstance(thing, type) and issubclass(thing, kind))):
             yield thing

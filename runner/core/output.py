@@ -188,8 +188,7 @@ def _base(raw: str, data: Any, record: Mapping[str, Any]) -> Any:
 
 
 def revised(key: str, before: Mapping[str, Any], edit: Any) -> dict[str, Any]:
-    """Return the record of an output that a person edited, given as text or JSON. It keeps the types of the original
-    value.
+    """Return the record of an output that a person edited, given as text or JSON, with the types of the value before.
 
     Raises `BadInput`.
     """

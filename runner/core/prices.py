@@ -37,9 +37,7 @@ class Usage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Prices per million tokens. By default, cached tokens, and those written to a cache, cost the same as other prompt
-    tokens.
-    """
+    """Prices per million tokens. By default, tokens from a cache, or written to it, cost what other prompt ones do."""
 
     prompt: float
     completion: float
@@ -62,18 +60,14 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Prices by model. For other models, ``listed`` returns the cost in dollars, given the model, tokens and number of
-    calls.
-    """
+    """Prices by model. ``listed`` returns the cost of other models in dollars: given the model, tokens and calls."""
 
     by_model: Mapping[str, Price | None] = field(default_factory=dict)
     currency: str = USD
     listed: Callable[[str, Usage, int], float | None] = lambda *_: None
 
     def cost(self, model: str, usage: Usage, calls: int) -> float | None:
-        """Return the cost of ``calls`` calls of a model that used these tokens in total; None if the price is
-        unknown.
-        """
+        """Return the cost of so many calls of a model, with these tokens in total; None if the price is unknown."""
         if calls <= 0:
             return 0.0
         names = (model, model.partition("/")[2])
@@ -120,8 +114,6 @@ def cost_in_a_cell(spent: Mapping[str, Any], currency: str) -> str:
 
 
 def parts(usage: Usage) -> tuple[int, int, int, int]:
-    """Split the prompt tokens into disjoint parts: uncached, read from the cache, written to it, written for an
-    hour.
-    """
+    """Split the prompt tokens into uncached ones, those read from the cache, written to it, and written for an hour."""
     cached, written = usage.cached_tokens, usage.cache_write_tokens
     return max(usage.prompt_tokens - cached - written, 0), cached, written, min(usage.cache_write_1h_tokens, written)

@@ -22,9 +22,7 @@ def engine_of(kind: str) -> Any:
 
 
 def names_from(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a package; ``homes`` maps modules to the names that they define, separated by
-    blanks.
-    """
+    """Return the ``__getattr__`` of a package; ``homes`` maps modules to their names, separated by blanks."""
     home_of = {name: home for home, names in homes.items() for name in names.split()}
 
     def find(name: str) -> Any:

@@ -171,10 +171,25 @@ def _endpoints(name: str) -> tuple[str, ...]:
 
 def builds_environments() -> bool:
     """Whether workers build the environments that crew files ask for: ``RUNNER_ENVIRONMENTS``."""
-    given = os.environ.get("RUNNER_ENVIRONMENTS", "").strip().lower() or "on"
-    if given not in ("on", "off"):
-        raise UsageError(f"RUNNER_ENVIRONMENTS must be on or off, got {given!r}")
-    return given == "on"
+    return _choice("RUNNER_ENVIRONMENTS", "on", "off") == "on"
+
+
+def _choice(name: str, *values: str) -> str:
+    """Return which of these values a variable has; the first if it is not set. Raises `UsageError` for another one."""
+    given = os.environ.get(name, "").strip().lower() or values[0]
+    if given not in values:
+        raise UsageError(f"{name} must be {' or '.join(values)}, got {given!r}")
+    return given
+
+
+def redis_grace() -> float:
+    """Seconds that the embedded server stays up after its last user has left."""
+    return _number("RUNNER_REDIS_GRACE", 30.0, 0.0)
+
+
+def appendfsync() -> str:
+    """When the embedded server syncs its file."""
+    return _choice("RUNNER_APPENDFSYNC", "everysec", "always")
 
 
 def environment_idle() -> float:
@@ -249,9 +264,7 @@ anything, such as a shell tool's ``env``, whose output a model then reads."""
 
 
 def withhold() -> None:
-    """Remove these variables from the environment of this process and its forks: in a worker, before it performs a
-    task.
-    """
+    """Remove these variables from the environment of this process and its forks: of a worker, before its first task."""
     for name in WITHHELD:
         if name in os.environ:
             withheld[name] = os.environ.pop(name)

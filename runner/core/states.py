@@ -8,9 +8,7 @@ from enum import StrEnum
 
 
 class RunStatus(StrEnum):
-    """The status of a branch, and of a run, which is that of its current branch. Several branches may run
-    concurrently.
-    """
+    """The status of a branch, and of a run, which is that of its current one. Several branches may run at a time."""
 
     running = "running"  #: some task may run, runs, or waits for its time
     completed = "completed"  #: every task is committed
@@ -25,9 +23,7 @@ class RunStatus(StrEnum):
 
 
 class TaskState(StrEnum):
-    """The state of a task on a branch. A task without a stored state is ``waiting``; one with an output is
-    ``committed``.
-    """
+    """The state of a task on a branch. Without a stored state it is ``waiting``; with an output, ``committed``."""
 
     waiting = "waiting"  #: something it depends on is not committed
     queued = "queued"  #: its job was sent, or is to be sent

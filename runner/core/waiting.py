@@ -59,9 +59,7 @@ class Waiter(Protocol):
         """Call ``do``, which may block, in a separate thread with the task's context, and return its result."""
 
     def once(self, key: Hashable, do: Callable[[], T]) -> T | None:
-        """The same for work that several tasks need. Returns None if another task has just done it, or it failed
-        there.
-        """
+        """The same for work that several tasks need. Returns None if another task has just done it, or failed at it."""
 
     def take_thread(self) -> None:
         """Wait until this task may have a thread of its own; their number is limited."""
@@ -70,9 +68,7 @@ class Waiter(Protocol):
         """Give up the thread, if the task has one."""
 
     def tool_thread(self) -> Callable[[], None]:
-        """Wait until a thread for a tool call may be started. Call the returned function when the call has ended or is
-        abandoned.
-        """
+        """Wait until a thread for a tool call may be started. Call what is returned when the call ends or is left."""
 
     def section(self, may: Callable[[], bool]) -> Section:
         """Start a section in which others may interrupt the task, whenever ``may`` returns true."""

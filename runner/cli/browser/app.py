@@ -17,6 +17,7 @@ from runner.cli.browser.dialogs import DiffScreen, Question, prune_question
 from runner.cli.browser.fields import Fields
 from runner.cli.browser.plain import PlainApp
 from runner.cli.browser.tree import CheckpointTree
+from runner.cli.stdio import counted
 from runner.client.checkpoints.commands import Command, CommandHandler
 from runner.client.checkpoints.model import Branch, Checkpoint, Details, Source, everything, newest
 from runner.client.checkpoints.tree import build
@@ -122,7 +123,7 @@ class Browser(PlainApp[Command]):
             self.say(str(error), "bad")
             return
         kept = everything(branches)
-        count = f"{wording.counted(len(branches), 'branch')}, {wording.counted(len(kept), 'checkpoint')}"
+        count = f"{counted(len(branches), 'branch', 'branches')}, {counted(len(kept), 'checkpoint')}"
         self.heading.update(f"{self.source.title}   {count}")
         if self._filled and branches == self.branches:
             return
@@ -203,19 +204,15 @@ class Browser(PlainApp[Command]):
         draft = self.drafts.setdefault(checkpoint.id, Draft())
         if event.fields.id == "inputs":
             texts, before = draft.inputs, wording.value_text(details.inputs[event.key])
+            label = wording.input_label(event.key, event.text != before)
         else:
             task = next(task for task in details.tasks if task.key == event.key)
             texts, before = draft.outputs, task.to_edit
+            label = wording.task_label(task, event.text != before)
         if event.text == before:
             texts.pop(event.key, None)
         else:
             texts[event.key] = event.text
-        changed = event.key in texts
-        label = (
-            wording.input_label(event.key, changed)
-            if event.fields.id == "inputs"
-            else wording.task_label(task, changed)
-        )
         event.fields.relabel(event.key, label)
         self._relabel(checkpoint)
         self.refresh_bindings()
@@ -283,15 +280,10 @@ class Browser(PlainApp[Command]):
             if answer is not None:
                 self._execute(Command("resume", checkpoint))
 
-        how = (
-            "What was completed by then is not run again."
-            if newest_there
-            else "It resumes from its state at that point."
-        )
-        self.push_screen(
-            Question("Resume", f"From {checkpoint.id}\non {checkpoint.branch}\n{how}", "Resume"),
-            answered,
-        )
+        how = "What was completed by then is not run again."
+        how = how if newest_there else "It resumes from its state at that point."
+        text = f"From {checkpoint.id}\non {checkpoint.branch}\n{how}"
+        self.push_screen(Question("Resume", text, "Resume"), answered)
 
     def action_fork(self) -> None:
         """A branch of its own from the chosen checkpoint, with the changes made to it."""
@@ -396,7 +388,7 @@ class Browser(PlainApp[Command]):
         except RunnerError as error:
             self.say(str(error), "bad")
             return
-        self.say(f"{wording.counted(gone, 'checkpoint')} of {branch.name} removed", "good")
+        self.say(f"{counted(gone, 'checkpoint')} of {branch.name} removed", "good")
         self.look()
 
     def action_refresh(self) -> None:

@@ -9,8 +9,10 @@ from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Button, Footer, Input, Label, Static
+from textual.widgets.button import ButtonVariant
 
 from runner.cli.browser import wording
+from runner.cli.stdio import counted
 from runner.client.checkpoints.model import Branch
 
 
@@ -54,8 +56,9 @@ class Question(ModalScreen[str | None]):
             if self._field is not None:
                 yield self._field
             with Horizontal():
-                yield Button("Cancel", id="no", compact=True)
-                yield Button(self._yes, id="yes", variant="error" if self._danger else "primary", compact=True)
+                variant: ButtonVariant = "error" if self._danger else "primary"
+                yield Button("Cancel", id="no", compact=True, action="screen.leave")
+                yield Button(self._yes, id="yes", variant=variant, compact=True, action="screen.agree")
 
     def on_mount(self) -> None:
         """Focus the field, so that the person can answer at once."""
@@ -65,22 +68,14 @@ class Question(ModalScreen[str | None]):
         """Close the dialog without doing anything."""
         self.dismiss(None)
 
-    def action_agree(self) -> None:
-        """Enter anywhere but on a button."""
-        self._agree()
-
     @on(Input.Changed)
     def _filled_in(self, event: Input.Changed) -> None:
         if self._said is not None:
             self.query_one("#text", Static).update(self._said(event.value))
 
-    @on(Button.Pressed, "#no")
-    def _no(self) -> None:
-        self.dismiss(None)
-
-    @on(Button.Pressed, "#yes")
     @on(Input.Submitted)
-    def _agree(self) -> None:
+    def action_agree(self) -> None:
+        """Give what is in the line, if that is an answer; also on Enter anywhere but on a button."""
         if self._field is None:
             self.dismiss("")
         elif self._accepts(self._field.value):
@@ -95,7 +90,7 @@ def prune_question(branch: Branch) -> Question:
         if not keep.isdecimal():
             return "Enter a number, 0 or more."
         go = max(0, there - int(keep))
-        return f"It holds {wording.counted(there, 'checkpoint')}. Keep how many? {go} would be deleted."
+        return f"It holds {counted(there, 'checkpoint')}. Keep how many? {go} would be deleted."
 
     field = Input(str(there), type="integer", compact=True, id="keep")
     title = f"Prune {wording.short_branch(branch.name, 50)}"

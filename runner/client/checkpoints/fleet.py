@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 
 from runner.client import Client
 from runner.client.checkpoints.commands import Command
@@ -102,7 +103,6 @@ class RunHandler:
                 handle = self.client.resume(self.run_id, checkpoint=command.checkpoint.id)
                 if not handle.created:
                     raise Conflict(f"run {self.run_id} is completed there: nothing is left to do")
-                branch = handle.branch
             else:
                 handle = self.client.fork(
                     self.run_id,
@@ -111,9 +111,8 @@ class RunHandler:
                     inputs=dict(command.inputs),
                     edits=dict(command.edits),
                 )
-                branch = handle.branch
-        wait = f"runner wait {self.run_id}" + (f" --branch {branch}" if branch else "")
-        return "; ".join([f"{command.verb}: it continues{f' on {branch}' if branch else ''}", *handle.notes, wait])
+        on = f" on {handle.branch}" if handle.branch else ""
+        return "; ".join([f"{command.verb}: it continues{on}", *handle.notes, f"runner wait {handle.words}"])
 
 
 @contextlib.contextmanager
@@ -134,15 +133,7 @@ def _done(task: str, output: Committed) -> TaskView:
 
 
 def _checkpoint(record: CheckpointRecord) -> Checkpoint:
-    return Checkpoint(
-        id=record.id,
-        branch=record.branch,
-        parent=record.parent,
-        created_at=record.created_at,
-        trigger=record.trigger,
-        task=record.task,
-        seq=record.seq,
-    )
+    return Checkpoint(**asdict(record))
 
 
 def _origin(line: BranchRecord, kept: dict[str, list[CheckpointRecord]]) -> Origin | None:

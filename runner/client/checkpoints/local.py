@@ -3,7 +3,7 @@
 import contextlib
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from runner.agents import Agent
@@ -36,7 +36,7 @@ class CrewHandler:
             module = loader.load_target(self._target)
             there = list(vars(module).values())
             # A crew file may have agents beside its crew; an agent that works alone has checkpoints too.
-            kinds = (adapters.is_crew, _is_flow, _is_own_flow, _is_agent)
+            kinds = (adapters.is_crew, *_KINDS)
             kind = next((kind for kind in kinds if any(map(kind, there))), adapters.is_crew)
             accepts = kind if self._target.attr is None else lambda thing: any(kind(thing) for kind in kinds)
             self.entity: Any = loader.find_crew(module, self._target.attr, accepts, adapters.chosen)[1]
@@ -114,16 +114,12 @@ class CrewHandler:
         return loader.using(loader.key_of(self._target.include))
 
 
-def _is_flow(thing: object) -> bool:
-    return isinstance(thing, Flow)
-
-
-def _is_own_flow(thing: object) -> bool:
-    return isinstance(thing, type) and issubclass(thing, Flow) and thing is not Flow
-
-
-def _is_agent(thing: object) -> bool:
-    return isinstance(thing, Agent)
+_KINDS: tuple[Callable[[object], bool], ...] = (
+    lambda thing: isinstance(thing, Flow),
+    lambda thing: isinstance(thing, type) and issubclass(thing, Flow) and thing is not Flow,
+    lambda thing: isinstance(thing, Agent),
+)
+"""Whether something is a flow, a class of flows, or an agent, the likeliest to be meant first."""
 
 
 def _change(crew: Any, stored: Mapping[str, Any], command: Command) -> None:

@@ -9,13 +9,13 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from runner.client.embedded import keeper
 from runner.client.embedded.find import WAYS_OUT, find_binary
 from runner.client.embedded.paths import StateDir
-from runner.core.errors import StoreUnreachable, UsageError
+from runner.core.errors import StoreUnreachable
+from runner.core.settings import appendfsync, redis_grace
 
 #: What the keeper and the server get of the environment: neither needs the user's keys, and both outlive the caller.
 _ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
@@ -66,7 +66,7 @@ class Membership:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -153,7 +153,7 @@ def _keepers_word(place: StateDir) -> str:
 
 def _start_keeper(place: StateDir, deadline: float) -> None:
     """Start one in a session of its own (no Ctrl-C, no hangup) and return once it holds its lock."""
-    options = [str(grace()), appendfsync()]
+    options = [str(redis_grace()), appendfsync()]
     place.create_socket_folder()
     place.trusts_socket_folder()
     arguments = [os.fspath(place.state), os.fspath(place.socket), os.fspath(find_binary()), *options]
@@ -172,26 +172,6 @@ def _start_keeper(place: StateDir, deadline: float) -> None:
                 timeout=max(0.1, deadline - time.monotonic()),
                 check=False,
             )
-
-
-def grace() -> float:
-    """Seconds that the server stays up after its last user has left: ``RUNNER_REDIS_GRACE``. Raises `UsageError`."""
-    text = os.environ.get("RUNNER_REDIS_GRACE") or "30"
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < float("inf"):
-        raise UsageError(f"RUNNER_REDIS_GRACE must be a number of seconds, not {text!r}")
-    return seconds
-
-
-def appendfsync() -> str:
-    """When the server syncs its file: ``RUNNER_APPENDFSYNC``. Raises `UsageError`."""
-    text = os.environ.get("RUNNER_APPENDFSYNC") or "everysec"
-    if text not in ("everysec", "always"):
-        raise UsageError(f"RUNNER_APPENDFSYNC must be everysec or always, not {text!r}")
-    return text
 
 
 @contextlib.contextmanager

@@ -136,8 +136,7 @@ os.register_at_fork(after_in_child=_shared.forget)
 
 
 class Reader:
-    """Reads one crew file. ``alone`` says that this process has one thread: then it is forked itself, if it was started
-    with the seed of the workers.
+    """Reads one crew file. ``alone``: this process has one thread, so it may be forked if it has the workers' seed.
 
     With ``python``, it is read by that interpreter. ``known`` is called if the file makes a call of a model; it returns
     the records of those that were made when it was read before.

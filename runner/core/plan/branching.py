@@ -44,9 +44,7 @@ class Done(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BranchHistory:
-    """One branch, as far as its visible history needs it. ``rerun`` is None for a branch that runs every task
-    itself.
-    """
+    """One branch, as far as its visible history needs it. ``rerun`` is None if it runs every task itself."""
 
     name: str
     parent: str
@@ -163,16 +161,12 @@ def _part_of(asked: _Asked) -> Plan:
 
 
 def branch_plan(plan: Plan, rerun_mask: str) -> Plan:
-    """Return the plan of a branch from its rerun mask, "" for one that runs everything. Cached, since workers need it
-    for each task.
-    """
+    """Return the plan of a branch by its rerun mask, "" if it runs all. Cached: workers need it for each task."""
     return _part_of(_Asked(plan.digest, rerun_mask, plan)) if rerun_mask else plan
 
 
 def visible(lines: Iterable[BranchHistory], upto: float = float("inf")) -> dict[str, tuple[str, Done]]:
-    """Return what is committed on a branch at a position: by task, the branch and the record. ``lines``: it and its
-    ancestors.
-    """
+    """Return the branch and the record of each task committed at a position of a branch: ``lines``, with ancestors."""
     found: dict[str, tuple[str, Done]] = {}
     hidden: set[str] = set()
     for line in lines:
@@ -185,8 +179,7 @@ def visible(lines: Iterable[BranchHistory], upto: float = float("inf")) -> dict[
 
 
 def invalidated(plan: Plan, done: Mapping[str, ReadSet], edited: frozenset[str], inputs: frozenset[str]) -> set[str]:
-    """Return the committed tasks that used something changed: an edited output, an input, or the output of one of
-    these.
+    """Return the committed tasks that used something changed: an edited output, an input, or what one of them gave.
 
     An edited task itself keeps its edit, also one that was edited before.
     """

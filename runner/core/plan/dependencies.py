@@ -95,9 +95,7 @@ class ReadTracker:
         self._inputs.update(dict.fromkeys(noted[1]))
 
     def found(self, declared: tuple[str, ...], earlier: Callable[[], int]) -> ReadSet:
-        """Return the reads beyond the ``declared`` context; ``earlier`` returns the number of tasks, if it is
-        needed.
-        """
+        """Return the reads beyond the ``declared`` context; ``earlier`` gives the number of tasks, if it matters."""
         if not self._watched:
             return UNKNOWN
         tasks = self._tasks.keys() - declared

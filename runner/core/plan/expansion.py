@@ -44,9 +44,7 @@ class Expand(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The stored record of an output; or, without a key, the start of a branch, with its changed inputs and edited
-    records.
-    """
+    """The stored record of an output; without a key, the start of a branch, with changed inputs and edited records."""
 
     key: str
     record: Mapping[str, Any] = field(default_factory=dict)

@@ -182,9 +182,7 @@ def frontier(plan: Plan, committed: Set[str]) -> list[PlannedTask]:
 
 
 def waits(plan: Plan, committed: Set[str]) -> dict[str, int]:
-    """For each task with several prerequisites, of which some are committed and some not, return how many are
-    committed.
-    """
+    """For each task of whose several prerequisites some are committed, and some not, return how many are."""
     found = {}
     for task in plan.tasks:
         met = sum(key in committed for key in task.after)
