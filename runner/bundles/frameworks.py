@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import FunctionType, ModuleType
 
+from runner.core.plain_text import with_article
+
 
 class Framework:
     """A package that crews are made with. Each field and method is a no-op to be overridden."""
@@ -201,8 +203,7 @@ def what_else(module: ModuleType, is_crew: Callable[[object], bool]) -> str:
 
 def not_a_crew(module: ModuleType) -> str:
     """That something is not a crew, or not an agent, as users of the file's framework call it."""
-    word = word_of(vars(module).values())
-    return f"not {'an' if word == 'agent' else 'a'} {word}"
+    return f"not {with_article(word_of(vars(module).values()))}"
 
 
 def kind_in_words(value: object) -> str:
@@ -213,5 +214,4 @@ def kind_in_words(value: object) -> str:
         return "a class"
     if inspect.isroutine(value):
         return "a function"
-    name = type(value).__name__
-    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+    return with_article(type(value).__name__)

@@ -71,7 +71,8 @@ def sweep(cache: Path) -> None:
         for folder in _folders(cache).iterdir():
             with contextlib.suppress(OSError):
                 if time.time() - folder.stat().st_mtime > FRESH:
-                    _remove(folder)
+                    with unheld(folder, os.O_DIRECTORY):
+                        shutil.rmtree(folder, ignore_errors=True)
 
 
 def leave() -> None:
@@ -113,11 +114,6 @@ def is_led_astray(error: BaseException | None) -> bool:
         return not Path(os.fsdecode(error.filename)).is_absolute() and Path.cwd() == Path(_here[0])
     except OSError:
         return False
-
-
-def _remove(folder: Path) -> None:
-    with unheld(folder, os.O_DIRECTORY):
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _folders(cache: Path) -> Path:

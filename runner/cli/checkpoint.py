@@ -11,7 +11,6 @@ import click
 from rich.text import Text
 
 from runner.cli import options
-from runner.cli.browser import wording
 from runner.cli.stdio import out, print_diff, print_json, print_line, print_whole, table_of
 from runner.client import Client
 from runner.client.checkpoints import locate
@@ -91,10 +90,18 @@ def list_(where: str | None, branch: str | None, as_json: bool) -> int:
     if as_json:
         print_json([_plain(one) for one in found])
         return 0
+    from runner.cli.browser import wording  # few of these commands print for people
+
     _table(
         ("checkpoint", "branch", "written", "size", "parent"),
         (
-            (_id(one), Text(one.branch), Text(wording.moment(one.created_at)), _size(one), _parent(one, kept))
+            (
+                _id(one),
+                Text(one.branch),
+                Text(wording.moment(one.created_at)),
+                Text(wording.size(one.size) if one.size is not None else ""),
+                _parent(one, kept),
+            )
             for one in found
         ),
         f"no checkpoints: nothing in {where} is one" if locate.holds_something(where) else "no checkpoints",
@@ -132,6 +139,8 @@ def show(where: str | None, beginning: str | None, as_json: bool) -> int:
     if as_json:
         print_json(_details_json(details))
         return 0
+    from runner.cli.browser import wording
+
     print_whole(wording.of_checkpoint(details.checkpoint, details))
     if details.entities:
         out.print()
@@ -257,10 +266,6 @@ def _parent(one: Checkpoint | CheckpointRecord, kept: Set[str]) -> Text:
     """The checkpoint that it came after, and whether that is no longer there."""
     gone = one.parent and one.parent not in kept
     return Text.assemble(one.parent, ("  pruned", "dim")) if gone else Text(one.parent)
-
-
-def _size(one: Checkpoint) -> Text:
-    return Text(wording.size(one.size) if one.size is not None else "")
 
 
 def _line(text: str) -> str:

@@ -44,6 +44,11 @@ class Finding:
     hint: str = ""
     exit_code: int = int(Exit.FAILED)
 
+    @classmethod
+    def of(cls, what: str, error: RunnerError) -> "Finding":
+        """Return the finding that something is as the error says."""
+        return cls(what, str(error), ok=False, exit_code=int(error.exit_code))
+
     def as_json(self) -> dict[str, Any]:
         """Return its fields. What is well has no hint, and does not count for the exit code."""
         return {**asdict(self), **({"hint": "", "exit_code": int(Exit.COMPLETED)} if self.ok else {})}
@@ -64,7 +69,7 @@ def diagnose() -> list[Finding]:
     try:
         servers = named_servers()
     except RunnerError as error:
-        return [*findings, Finding("Redis", str(error), ok=False, exit_code=int(error.exit_code))]
+        return [*findings, Finding.of("Redis", error)]
     for server in servers:
         place, many = server.part
         for one in _server(server):
@@ -77,7 +82,7 @@ def _server(server: Server) -> Iterator[Finding]:
     try:
         store = server.open()
     except RunnerError as error:
-        yield Finding("Redis", str(error), ok=False, exit_code=int(error.exit_code))
+        yield Finding.of("Redis", error)
         return
     with store:
         for look in (
@@ -113,7 +118,7 @@ def _settings() -> Iterator[Finding]:
         try:
             read()
         except RunnerError as error:
-            wrong.append(Finding("settings", str(error), ok=False, exit_code=int(error.exit_code)))
+            wrong.append(Finding.of("settings", error))
     named = ", ".join(name for name in settings.KNOWN if os.environ.get(name))
     yield from wrong or [Finding("settings", named or "none is set")]
 
@@ -132,7 +137,7 @@ def _capacity() -> Finding:
     try:
         return Finding("a worker here takes at once", capacity.described())
     except UsageError as error:
-        return Finding("a worker here takes at once", str(error), ok=False, exit_code=int(error.exit_code))
+        return Finding.of("a worker here takes at once", error)
 
 
 def _redis(store: Store) -> Finding:
@@ -187,7 +192,7 @@ def _place(store: Store) -> Finding | None:
     try:
         store.confirm()
     except UsageError as error:
-        return Finding("servers", str(error), ok=False, exit_code=int(Exit.USAGE))
+        return Finding.of("servers", error)
     return None
 
 

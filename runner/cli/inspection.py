@@ -83,7 +83,7 @@ def show(run_id: str, branch: str | None, as_json: bool) -> int:
         flying = {task.task: task for task in store.in_flight(run_id, result.branch)}
         lines = store.branch_records(run_id)
         line = next(one for one in lines if one.name == result.branch)
-        times = {"created_at": line.created_at or run.created_at, "ended_at": line.ended_at}
+        times: dict[str, Any] = {"created_at": line.created_at or run.created_at, "ended_at": line.ended_at}
         kept = {one.name: store.count_checkpoints(run_id, one.name) for one in lines}
         past = client.run(run_id, result.branch).calls_unrecorded()
         waits = client.store.refusing() if run.status == "running" else ""

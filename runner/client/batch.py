@@ -1,7 +1,6 @@
 """Batches: a stream of runs of one crew with many inputs, with a limit on active runs."""
 
 import hashlib
-import json
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from runner.client.handle import Pace, Read, RunHandle, RunResult, lost_result, result_of
-from runner.client.submission import KEEP, Prepared, check_code_choice, prepare, run_fields
+from runner.client.submission import Prepared, check_code_choice, prepare, run_fields
 from runner.core.errors import Conflict, NotFound
 from runner.core.inputs import stored
 from runner.core.states import RunStatus
@@ -130,8 +129,7 @@ def new_runs(prepared: Prepared, inputs: Iterable[Numbered], batch: str) -> Iter
         prepared.refuse_missing(values)
         text = stored(values)
         run_id = "r-" + hashlib.sha256(f"{batch}|{number}|{text}".encode()).hexdigest()[:12]
-        beginning = prepared.reader.initial_state(values) if prepared.plan.grows else None
-        yield NewRun(run_id, number, text, json.dumps(beginning, ensure_ascii=False) if beginning is not None else "")
+        yield NewRun(run_id, number, text, prepared.beginning(values))
 
 
 def submission(
@@ -140,14 +138,14 @@ def submission(
     source: Iterator[NewRun],
     batch: str,
     *,
-    max_checkpoints: int | None = None,
-    checkpoint_on: list[str] | None = None,
     queue: str | None = None,
-    keep: float = KEEP,
-    models: str = "",
+    **options: Any,
 ) -> Callable[[int], Begun | None]:
-    """Return a function that submits the next few runs. Runs that exist already stay as they are."""
-    fields = run_fields(prepared, None, max_checkpoints, checkpoint_on, client.store.queue(queue), keep, models)
+    """Return a function that submits the next few runs. Runs that exist already stay as they are.
+
+    ``options`` are those of `run_fields`.
+    """
+    fields = run_fields(prepared, None, client.store.queue(queue), **options)
     taken: list[NewRun] = []  # and not accepted yet
 
     def begin(room: int) -> Begun | None:

@@ -134,7 +134,15 @@ class Client:
         prepared = target
         given = prepared.given(inputs)
         prepared.refuse_missing(given)
-        fields = run_fields(prepared, given, max_checkpoints, checkpoint_on, self.store.queue(queue), keep, models)
+        fields = run_fields(
+            prepared,
+            given,
+            self.store.queue(queue),
+            max_checkpoints=max_checkpoints,
+            checkpoint_on=checkpoint_on,
+            keep=keep,
+            models=models,
+        )
         answer = self.accept(prepared, lambda: self.store.runs.create(run_id, prepared.plan, fields))
         fault_points.reached("run created, nothing waited for")
         if answer == "exists":
@@ -398,13 +406,7 @@ class Client:
                 inputs=json.loads(self.store.runs.field(run.id, "inputs")),
                 calls=self._calls_at_import(run.bundle),
             )
-            code = {
-                "module": prepared.packed.module,
-                "attr": prepared.attr,
-                "adapter": prepared.adapter,
-                "environment": prepared.environment,
-                **prepared.signature(),
-            }
+            code = {"environment": prepared.environment, **prepared.names_of_code()}
             if prepared.packed.sha256 == run.bundle:
                 same = all(self.store.runs.field(run.id, name) == value for name, value in code.items())
                 return {} if same else code, None

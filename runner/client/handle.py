@@ -182,8 +182,11 @@ class RunHandle:
     def _look(self, last: str) -> tuple[bool, str, list[Event]]:
         """Return whether the branch is over, its name, and the events since ``last``; wait briefly for the first."""
         runs = self.client.store.runs
-        line: str
-        status, line = self.client.patient(lambda: self._standing(runs), self)
+
+        def standing() -> tuple[RunStatus, str]:
+            return runs.standing(self.id) if self.branch is None else (runs.status(self.id, self.branch), self.branch)
+
+        status, line = self.client.patient(standing, self)
         over = status.over
         found: list[Event] = self.client.patient(lambda: list(runs.events(self.id, last, None if over else 500)), self)
         if found and not over:
@@ -201,9 +204,6 @@ class RunHandle:
         if not over:
             time.sleep(pace.rest(left))
         return over, newest
-
-    def _standing(self, runs: Runs) -> tuple[RunStatus, str]:
-        return runs.standing(self.id) if self.branch is None else (runs.status(self.id, self.branch), self.branch)
 
     def result(self) -> RunResult:
         """Return the result of the run, or its state so far, without waiting."""

@@ -63,23 +63,22 @@ class PartitionedClient(Client):
 
         Raises `UsageError` if that is not its place, or there are more servers by now.
         """
-        url, part = self.urls[place], Part(place, len(self.urls))
-        with self._lock:
-            if place not in self._clients:
-                self._clients[place] = Client(url, part=part)
-        client = self._clients[place]
-        ask = partial(confirm, client.store.watcher, url, part)
+        url, client = self.urls[place], self._client(place)
+        ask = partial(confirm, client.store.watcher, url, client.store.part)
         counts = reach(client.store.watcher, f"Redis at {redact_url(url)}", url, "--redis-url", ask)
         self._counts = counts or self._settle()
         return client
 
+    def _client(self, place: int) -> Client:
+        with self._lock:
+            if place not in self._clients:
+                self._clients[place] = Client(self.urls[place], part=Part(place, len(self.urls)))
+            return self._clients[place]
+
     def _settle(self) -> tuple[int, ...]:
         """Each server gets to know its place: all have to answer."""
         with self._lock:
-            for place, url in enumerate(self.urls):
-                if place not in self._clients:
-                    self._clients[place] = Client(url, part=Part(place, len(self.urls)))
-            return settle([(url, self._clients[place].store.client) for place, url in enumerate(self.urls)])
+            return settle([(url, self._client(place).store.client) for place, url in enumerate(self.urls)])
 
     def of(self, run: str) -> Client:
         """The client of the server that has a run, by its id or the key that it was submitted with.

@@ -26,7 +26,7 @@ from runner.client.reading.process import Reader
 from runner.core import settings
 from runner.core.errors import BadCrew, BadInput, UsageError
 from runner.core.field_errors import format_field_errors
-from runner.core.inputs import refuse_missing, refuse_unknown, stored, typed
+from runner.core.inputs import given_as_json, refuse_missing, refuse_unknown, stored, typed
 from runner.core.plain_text import why_no_name
 from runner.core.plan import Plan
 from runner.core.settings import setting
@@ -80,10 +80,15 @@ class Prepared:
     calls_kept: int = 0
     """How many of these answers do: as many as its bundle has room for."""
 
-    def signature(self) -> dict[str, str]:
-        """Return the field with the signature of its code; none without a key."""
-        made = signing.sign(self.packed.sha256, self.packed.module, self.attr, self.adapter)
-        return {"signature": made} if made else {}
+    def names_of_code(self) -> dict[str, str]:
+        """Return the fields that say what is imported of its code, and by which adapter; signed if there is a key."""
+        found = {"module": self.packed.module, "attr": self.attr, "adapter": self.adapter}
+        made = signing.sign(self.packed.sha256, *found.values())
+        return {**found, "signature": made} if made else found
+
+    def beginning(self, inputs: Mapping[str, Any]) -> str:
+        """Return the initial state of a run of a dynamic plan as it is stored; "" for another plan."""
+        return json.dumps(self.reader.initial_state(inputs), ensure_ascii=False) if self.plan.grows else ""
 
     def refuse_missing(self, inputs: Mapping[str, Any]) -> None:
         """Raise `BadInput` if a required input is missing."""
@@ -165,7 +170,8 @@ def prepare(
     Raises `UsageError` with what is wrong; `UnpaidReading` for a file that asks one and may not.
     """
     target = parse_target(target_text)
-    request, limit = Request.of(target, inputs or {}, calls=calls, paying=paying), limit or settings.bundle_limit()
+    request = Request(target, given_as_json(inputs or {}), dict(calls or {}), paying)
+    limit = limit or settings.bundle_limit()
     reader = Reader(request, alone=alone, known=known)
     try:
         with meanwhile or nullcontext():
@@ -195,20 +201,11 @@ def prepare(
         reader.close()
     return Prepared(
         target=target,
-        attr=found["attr"],
         plan=plan,
         packed=packed,
         code=code_digest(packed),
         checkpoints=config and CheckpointConfig.model_construct(**config),
-        output_files=found["output_files"],
-        shapes=found["shapes"],
-        adapter=found["adapter"],
-        word=found["word"],
-        inputs=found["inputs"],
-        unfit=found["unfit"],
-        kinds=found["kinds"],
-        names=found["names"],
-        triggers=found["triggers"],
+        **{name: value for name, value in found.items() if name not in ("plan", "checkpoints")},
         environment=f"{wanted.digest} {target.file.relative_to(target.root).as_posix()}" if wanted is not None else "",
         reader=reader,
         calls=reader.paid,
@@ -263,13 +260,14 @@ def code_digest(packed: Bundle) -> str:
 def run_fields(
     prepared: Prepared,
     inputs: dict[str, Any] | None,
-    max_checkpoints: int | None,
-    checkpoint_on: list[str] | None,
     queue: str,
-    keep: float,
+    *,
+    max_checkpoints: int | None = None,
+    checkpoint_on: list[str] | None = None,
+    keep: float = KEEP,
     models: str = "",
 ) -> dict[str, str]:
-    """Return the fields of a run of this crew as they are stored. Raises `UsageError`."""
+    """Return the fields of a run as they are stored; the options are those of `Client.submit`. Raises `UsageError`."""
     if models and (why := adapters.own_models(prepared.adapter)):
         raise UsageError(f"--demo and --offline are for agents of runner itself: {why}")
     if not 1 <= keep <= settings.LONGEST:
@@ -290,12 +288,9 @@ def run_fields(
     target = prepared.target
     return {
         "crew": prepared.plan.crew,
-        "adapter": prepared.adapter,
         "bundle": prepared.packed.sha256,
         "code": prepared.code,
-        "module": prepared.packed.module,
-        "attr": prepared.attr,
-        **prepared.signature(),
+        **prepared.names_of_code(),
         "target": f"{socket.gethostname()}:{target.file.resolve()}" + (f"::{prepared.attr}" if prepared.attr else ""),
         "plan": prepared.plan.digest,
         "result_task": prepared.plan.result,
@@ -309,10 +304,5 @@ def run_fields(
         "checkpoint_on": f",{','.join(triggers)}," if config else "",
         "max_checkpoints": str(config.max_checkpoints or 0) if config else "0",
         "envelope": "" if setting("RUNNER_BROKER_URL") else DIRECT,
-        **({"beginning": _beginning(prepared, inputs)} if inputs is not None and prepared.plan.grows else {}),
+        **({"beginning": prepared.beginning(inputs)} if inputs is not None and prepared.plan.grows else {}),
     }
-
-
-def _beginning(prepared: Prepared, inputs: dict[str, Any]) -> str:
-    """Return the initial state of a dynamic plan."""
-    return json.dumps(prepared.reader.initial_state(inputs), ensure_ascii=False)

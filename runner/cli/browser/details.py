@@ -106,29 +106,23 @@ class DetailsPane(Vertical):
         if details.state:
             parts += ["", wording.facts({name: wording.value_text(value) for name, value in details.state.items()})]
         self.query_one("#about", Static).update(Group(*parts))
-        self.query_one("#inputs", Fields).show(
-            [
-                Row(
-                    name,
-                    wording.input_label(name, name in draft.inputs),
-                    draft.inputs.get(name, wording.value_text(value)),
-                )
-                for name, value in details.inputs.items()
-            ],
-            "this checkpoint has no inputs",
-        )
-        self.query_one("#outputs", Fields).show(
-            [
-                Row(
-                    task.key,
-                    wording.task_label(task, task.key in draft.outputs),
-                    draft.outputs.get(task.key, task.to_edit),
-                    task.status == DONE and task.editable,
-                )
-                for task in details.tasks
-            ],
-            "this checkpoint has no tasks",
-        )
+        inputs = [
+            Row(
+                name, wording.input_label(name, name in draft.inputs), draft.inputs.get(name, wording.value_text(value))
+            )
+            for name, value in details.inputs.items()
+        ]
+        outputs = [
+            Row(
+                task.key,
+                wording.task_label(task, task.key in draft.outputs),
+                draft.outputs.get(task.key, task.to_edit),
+                task.status == DONE and task.editable,
+            )
+            for task in details.tasks
+        ]
+        self.query_one("#inputs", Fields).show(inputs, "this checkpoint has no inputs")
+        self.query_one("#outputs", Fields).show(outputs, "this checkpoint has no tasks")
 
     def go_to(self, tab: str) -> None:
         """Open a tab and put the focus in it."""

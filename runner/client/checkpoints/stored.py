@@ -9,7 +9,7 @@ from runner.client.checkpoints import state
 from runner.client.checkpoints.model import Branch, Checkpoint, Details
 from runner.client.checkpoints.tree import grouped
 from runner.core.errors import NotFound, RunnerError, StoreUnreachable, UsageError
-from runner.providers.base import BaseProvider, CheckpointInfo
+from runner.providers.base import CheckpointInfo
 from runner.providers.detect import detect_provider
 
 KINDS = {"json": "JSON files", "sqlite": "SQLite", "redis": "Redis"}
@@ -18,11 +18,11 @@ KINDS = {"json": "JSON files", "sqlite": "SQLite", "redis": "Redis"}
 class StoredSource:
     """A location, read by its provider."""
 
-    def __init__(self, location: str, provider: BaseProvider | None = None) -> None:
+    def __init__(self, location: str) -> None:
         self.location = location
         self.where = _without_password(location)
         with readable_errors(self.where):
-            self.provider = provider or detect_provider(location)
+            self.provider = detect_provider(location)
 
     @property
     def title(self) -> str:

@@ -20,6 +20,7 @@ from runner.core.settings import appendfsync, redis_grace
 #: What the keeper and the server get of the environment: neither needs the user's keys, and both outlive the caller.
 _ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
+WAIT = 30.0  #: seconds for which a server that starts, or another one that stops, is waited for
 FULL = 2.0  #: seconds to wait for a server whose disk has no room for what it writes as it starts
 LEAST = 4096  #: bytes on a disk that is not full
 
@@ -36,11 +37,11 @@ class Membership:
         self.url = place.url
         self.broker_url = place.broker_url
 
-    def rejoin(self, *, wait: float = 30.0) -> None:
+    def rejoin(self) -> None:
         """Make sure that the server runs, after a connection error; takes under a millisecond if it does."""
         if self._users is None:
             raise ValueError("this membership is closed")
-        deadline = time.monotonic() + wait
+        deadline = time.monotonic() + WAIT
         with _explained(self._place):
             self._place.create()
             if not self._counted():
@@ -70,10 +71,10 @@ class Membership:
         self.close()
 
 
-def join(state_dir: Path, *, wait: float = 30.0) -> Membership:
+def join(state_dir: Path) -> Membership:
     """Use the server of this state directory, started now if it does not run."""
     place = StateDir.of(state_dir)
-    deadline = time.monotonic() + wait
+    deadline = time.monotonic() + WAIT
     with _explained(place):
         place.create()
         users = _count(place, deadline)
@@ -139,10 +140,9 @@ def _ensure(place: StateDir, deadline: float) -> None:
 def _has_keeper(place: StateDir) -> bool:
     lock = keeper.open_lock(place.state / "keeper.lock")
     try:
-        if not keeper.try_lock(lock, fcntl.LOCK_SH):
-            return True
-        keeper.unlock(lock)
-        return False
+        if is_free := keeper.try_lock(lock, fcntl.LOCK_SH):
+            keeper.unlock(lock)
+        return not is_free
     finally:
         os.close(lock)
 

@@ -16,7 +16,7 @@ from runner.bundles.target import Target
 from runner.client.reading import shapes
 from runner.core import errors
 from runner.core.errors import BadCrew, MissingDependency, RunnerError, UnpaidReading
-from runner.core.inputs import as_json, given_as_json
+from runner.core.inputs import as_json
 from runner.core.plain_text import why_no_name
 from runner.core.plan import Plan
 from runner.engine import adapters
@@ -36,40 +36,21 @@ class Request:
     ``calls`` are those of models that were made when it was read before; others are made only if it is ``paying``.
     """
 
-    file: str
-    attr: str | None
-    root: str
-    module: str
-    include: str
-    inputs: dict[str, Any] = field(default_factory=dict)
-    calls: dict[str, str] = field(default_factory=dict)
+    target: Target
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    calls: Mapping[str, str] = field(default_factory=dict)
     paying: bool = True
 
     @classmethod
-    def of(
-        cls,
-        target: Target,
-        inputs: Mapping[str, Any],
-        *,
-        calls: Mapping[str, str] | None = None,
-        paying: bool = True,
-    ) -> "Request":
-        """Return the request for a target."""
-        return cls(
-            str(target.file),
-            target.attr,
-            str(target.root),
-            target.module,
-            str(target.include),
-            given_as_json(inputs),
-            dict(calls or {}),
-            paying,
-        )
+    def from_json(cls, data: Mapping[str, Any]) -> "Request":
+        """Return the request of another process, which sends its fields with paths as text."""
+        fields: dict[str, Any] = {
+            name: Path(value) if name in _PATHS else value for name, value in data["target"].items()
+        }
+        return cls(**{**data, "target": Target(**fields)})
 
-    @property
-    def target(self) -> Target:
-        """Return the target in the form that the loader takes."""
-        return Target(Path(self.file), self.attr, Path(self.root), self.module, Path(self.include))
+
+_PATHS = ("file", "root", "include")  #: of a `Target`
 
 
 class Reading:
@@ -78,8 +59,7 @@ class Reading:
     def __init__(self, request: Request, calls: "ReadCalls") -> None:
         from runner.llm.recording.loading import watch_imports  # who submits the file has no use for it
 
-        self._root, self._calls = Path(request.root), calls
-        target = request.target
+        self._calls, target = calls, request.target
         stopped: list[KickedOff] = []  # at its first call, as at a kickoff: a script does all that it does in its task
 
         def stop() -> KickedOff | None:
@@ -183,9 +163,9 @@ def plan_of(found: Found) -> Plan:
 
 def refusal(error: BaseException, request: Request, calls: "ReadCalls") -> dict[str, str]:
     """Return an error in the form in which the submitting process raises it again, by `raise_again`."""
-    root = Path(request.root)
+    root = request.target.root
     if calls.refused:
-        error = UnpaidReading(f"{Path(request.file).name} asks a model while it is imported: it was not asked")
+        error = UnpaidReading(f"{request.target.file.name} asks a model while it is imported: it was not asked")
     if not isinstance(error, RunnerError):
         if isinstance(error, Exception):
             traceback.print_exception(error)

@@ -159,7 +159,7 @@ class Reader:
         self._start()
 
     @property
-    def calls(self) -> dict[str, str]:
+    def calls(self) -> Mapping[str, str]:
         """Return the records of the calls of models that the file made while it was read."""
         return self._request.calls
 
@@ -216,7 +216,7 @@ class Reader:
             )
 
     def _send(self, asked: Any) -> None:
-        self._connection.sendall(json.dumps(asked).encode() + b"\n")
+        self._connection.sendall(json.dumps(asked, default=os.fspath).encode() + b"\n")
 
     def _answer(self) -> Any:
         answer = self._line()
@@ -228,7 +228,7 @@ class Reader:
         self._request = replace(self._request, calls=answer.get("calls", self.calls))
         self.unrecorded = answer.get("unrecorded", self.unrecorded)
         if "ended" in answer:
-            raise _Ended(f"{Path(self._request.file).name}: {_how_it_ended(answer['ended'])}")
+            raise _Ended(f"{self._request.target.file.name}: {_how_it_ended(answer['ended'])}")
         if "refused" in answer:
             raise_again(answer["refused"])
         return answer["found"]

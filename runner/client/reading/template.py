@@ -123,18 +123,19 @@ def _answer_all(connection: socket.socket) -> None:
 
     lines = connection.makefile("rb")
     asked = json.loads(lines.readline())
-    request = Request(**asked["request"])
+    request = Request.from_json(asked["request"])
+    root = request.target.root
 
     def known() -> Any:
         connection.sendall(json.dumps({"wants": "calls"}).encode() + b"\n")
         return json.loads(lines.readline())
 
     known_calls = known if asked["known"] else None
-    calls = ReadCalls(Path(request.root), request.calls, paying=request.paying, known=known_calls)
+    calls = ReadCalls(root, request.calls, paying=request.paying, known=known_calls)
     reading: list[Reading] = []
 
     def read() -> Any:
-        _be_at(Path(request.root), request.file, asked["environment"], asked["path"])
+        _be_at(root, str(request.target.file), asked["environment"], asked["path"])
         reading.append(Reading(request, calls))
         return reading[0].found()
 
