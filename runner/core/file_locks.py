@@ -35,7 +35,7 @@ def is_held(path: Path | str) -> bool:
 
 
 def holder(path: Path | str) -> int:
-    """Return the pid of the process that holds this file or folder exclusively; 0 if the kernel tells of none."""
+    """Return the pid that holds this file or folder exclusively; 0 if there is none, or the kernel does not say."""
     try:
         info = Path(path).stat()
         lines = LOCKS.read_text("utf-8", "replace").splitlines()
