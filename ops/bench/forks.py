@@ -15,9 +15,9 @@ from runner.core import output
 from runner.core.jobs import Job, Refusal
 from runner.core.plan import Plan, PlannedTask
 from runner.providers.redis import store
-from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.envelope import DIRECT
 from runner.providers.redis.pipelined import PipelinedConnection
+from runner.providers.redis.store import ClaimedTask
 
 RUN = "r-0123456789ab"
 QUEUE = "forked"

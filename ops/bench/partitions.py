@@ -21,12 +21,12 @@ from runner.core import output
 from runner.core.jobs import Job, Refusal
 from runner.core.plan import Plan, PlannedTask
 from runner.providers.redis import store
-from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.connection import connect
 from runner.providers.redis.envelope import DIRECT
 from runner.providers.redis.partitions import place_of
 from runner.providers.redis.pipelined import PipelinedConnection
 from runner.providers.redis.runs import Runs
+from runner.providers.redis.store import ClaimedTask
 from runner.providers.redis.workers import Workers
 
 CLIENTS = 4  #: for each server: a fleet has as many workers for each

@@ -25,10 +25,10 @@ from runner.core.plan import Plan, PlannedTask
 from runner.providers.records import NewRun
 from runner.providers.redis import keys, store
 from runner.providers.redis.batches import Batches
-from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.connection import connect
 from runner.providers.redis.pipelined import PipelinedConnection
 from runner.providers.redis.runs import Runs
+from runner.providers.redis.store import ClaimedTask
 from runner.providers.redis.workers import Workers
 
 WINDOW = 200

@@ -19,8 +19,8 @@ from runner.core.made_once import made_once
 from runner.core.redaction import redact
 from runner.providers.records import DeferredEvent
 from runner.providers.redis import scripts
-from runner.providers.redis.claimed_steps import ClaimedSteps
 from runner.providers.redis.outages import call_later, outage
+from runner.providers.redis.posted_steps import PostedSteps
 from runner.providers.redis.scripts import PackedScript, flat, stamp
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ Telling = tuple[DeferredEvent, str, str, str, tuple[int | DeferredEvent, ...], s
 """An event that is to be sent: type, task, further fields as JSON, relatives, and what ends it."""
 
 
-class RunEvents(ClaimedSteps):
+class RunEvents(PostedSteps):
     """What a claimed task tells its run. Each write shows the token; `ClaimLost` if it no longer holds."""
 
     _unsent: list[Telling] | None

@@ -184,15 +184,19 @@ class Workdir:
 class TaskFiles:
     """The files that a task's code sees: those of its bundle, and its folder."""
 
-    __slots__ = ("_bundle", "_work")
+    @property
+    def bundle_root(self) -> Path:
+        """Return the folder of the bundle."""
+        raise NotImplementedError
 
-    def __init__(self, bundle: Callable[[], Path], work: Callable[[], Path]) -> None:
-        self._bundle = bundle
-        self._work = work
+    @property
+    def workdir(self) -> Path:
+        """Return the folder in which the task's files are kept."""
+        raise NotImplementedError
 
     def path(self, name: str | os.PathLike[str]) -> Path:
-        """Return the path of a file of the bundle."""
-        bundle = self._bundle()
+        """Return the path of a file of the bundle. Raises `ValueError` if it is outside of that."""
+        bundle = self.bundle_root
         found = Path(os.path.normpath(bundle / name))
         if not found.is_relative_to(bundle):
             raise ValueError(
@@ -200,10 +204,22 @@ class TaskFiles:
             )
         return found
 
+
+class LocalFiles(TaskFiles):
+    """Those of a kickoff in this process. ``root`` returns the folder of its code; it writes where the process is."""
+
+    def __init__(self, root: Callable[[], Path]) -> None:
+        self._root = root
+
+    @property
+    def bundle_root(self) -> Path:
+        """Return the folder of the code."""
+        return self._root()
+
     @property
     def workdir(self) -> Path:
-        """Return the folder in which the task's files are kept."""
-        return self._work()
+        """Return the working directory."""
+        return Path.cwd()
 
 
 current: ContextVar[TaskFiles | None] = ContextVar("runner_task_files", default=None)

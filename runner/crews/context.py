@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator,
 
 from runner.agents import Agent
 from runner.bundles import task_files as workdir
-from runner.bundles.task_files import TaskFiles
+from runner.bundles.task_files import LocalFiles
 from runner.core.annotations import signature_of
 from runner.core.class_names import Names
 from runner.core.made_once import made_once
@@ -219,7 +219,7 @@ class TaskContext:
         self.feedback: str | None = None
         _at_work.set(True)
         self._context = contextvars.copy_context()
-        self._files = workdir.current.get() or TaskFiles(Path.cwd, Path.cwd)
+        self._files = workdir.current.get() or LocalFiles(Path.cwd)
 
     @made_once
     def task(self) -> Task:

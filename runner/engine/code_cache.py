@@ -30,6 +30,7 @@ from runner.engine.attempt import Loaded
 from runner.engine.ports import Store
 from runner.journal.imports import answer_task, answered
 from runner.journal.journal import Journal
+from runner.journal.steps import have_files
 
 if TYPE_CHECKING:
     from runner.bundles.attempt_folders import HeldFolder
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 TOUCH_EVERY = 1.0  #: seconds: a bundle's folder says when it was last used, for who removes the others
 
 _loading = threading.Lock()
+_making = threading.RLock()  #: held for a moment, without a wait: a task's threads have one folder
 
 
 @contextlib.contextmanager
@@ -237,9 +239,10 @@ class Signatures:
         self._good |= {code}
 
 
-class AttemptFolder:
-    """The folder of one attempt. ``place`` is created when it is first needed. ``alone``: its process performs no other
-    task meanwhile; ``beside``: only tasks that leave its logging alone.
+class AttemptFolder(TaskFiles):
+    """The folder of one attempt, which few tasks need: it and what looks after it are made when it is first asked for,
+    at ``place``. ``alone``: its process performs no other task meanwhile; ``beside``: only tasks that leave its logging
+    alone.
     """
 
     def __init__(
@@ -253,29 +256,48 @@ class AttemptFolder:
         beside: bool = False,
     ) -> None:
         self._beside = beside
-        self._claim = claim
-        self._code = code
+        self._claim, self._store, self._code, self._place = claim, store, code, place
         self._is_copy = adapters.is_disposable(claim.adapter) or (alone and adapters.has_own_folder(claim.adapter))
-        # Not a method of this: that would be a cycle, which is left for the collector
-        begin = partial(_begin, claim, store, code, is_copy=self._is_copy)
-        self._work = Workdir(place, begin, may_hold)
+        self._work: Workdir | None = None
+        self._journal: Journal | None = None
         self._refused: list[str] = []
         self._ends: Callable[[], None] | None = None
 
     def enter(self, journal: Journal) -> Path | None:
         """Make it the folder of the task's code. Returns the copy from which the code is loaded, if there is one."""
-        copy = self._work.folder if self._is_copy else None
+        self._journal = journal
+        copy = self.workdir if self._is_copy else None
         if copy is not None:
             os.chdir(copy)
             if not self._beside:
                 self._ends = task_logging.begin(last=adapters.is_disposable(self._claim.adapter))
         else:
             self._refused = relative_paths.refuse()
-        task_files.current.set(
-            TaskFiles(lambda: copy or self._code.root(self._claim.bundle), lambda: self._work.folder)
-        )
-        journal.keep_files(self._work)
+        if journal.found and have_files(journal.found):
+            self._made()
+        task_files.current.set(self)
         return copy
+
+    @property
+    def bundle_root(self) -> Path:
+        """Return the folder with the files of the bundle: the copy, if there is one."""
+        return self.workdir if self._is_copy else self._code.root(self._claim.bundle)
+
+    @property
+    def workdir(self) -> Path:
+        """Return the folder in which the task's files are kept."""
+        return self._made().folder
+
+    def _made(self) -> Workdir:
+        """Return what looks after the folder. From here on the journal records what steps do to its files."""
+        with _making:
+            if self._work is None:
+                # Not a method of this: that would be a cycle, which is left for the collector
+                begin = partial(_begin, self._claim, self._store, self._code, is_copy=self._is_copy)
+                self._work = Workdir(self._place, begin, may_hold)
+                if self._journal is not None and not self._journal.is_over:
+                    self._journal.keep_files(self._work)
+            return self._work
 
     def left(self) -> dict[str, Content]:
         """Return what the task left. Raises `TaskError` if the task used relative paths where they are refused."""
@@ -283,11 +305,11 @@ class AttemptFolder:
             raise RelativePath(self._refused[0])
         if found := relative_paths.stray_files():
             raise TaskError(f"it wrote {', '.join(map(repr, found[:3]))} by a relative path: {relative_paths.ADVICE}")
-        return self._work.changed()
+        return {} if self._work is None else self._work.changed()
 
     def not_kept(self) -> str:
         """Return a line about the files that may not be stored; "" if there are none."""
-        if not self._work.made:
+        if self._work is None or not self._work.made:
             return ""
         found = self._work.not_kept()
         reasons = [f"{why}: {', '.join(names[:10])}" for why, names in found.items()]
@@ -308,6 +330,7 @@ class AttemptFolder:
 
     def leave(self) -> None:
         """Release the folder, whatever else raises, because the next attempt may need it."""
+        self._journal = None  # which refers to the attempt: no collector is needed
         try:
             if self._ends is not None:
                 self._ends()
@@ -315,7 +338,8 @@ class AttemptFolder:
             try:
                 leave_folder()
             finally:
-                self._work.remove()
+                if self._work is not None:
+                    self._work.remove()
 
 
 def _begin(claim: Claim, store: Store, code: CodeCache, *, is_copy: bool) -> tuple[Path | None, Iterable[Files]]:

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from runner.bundles.reading import stop_if_read
 from runner.bundles.target import root_of
-from runner.bundles.task_files import TaskFiles, current
+from runner.bundles.task_files import LocalFiles, TaskFiles, current
 from runner.core import live_objects
 from runner.core.annotations import own_annotations
 from runner.core.context_value import ContextValue
@@ -257,7 +257,7 @@ class Flow(FlowLog, MemoryMethods, Generic[S]):
     """A folder to write in, whose files are kept: as ``ctx.workdir`` of a task."""
 
     def _task_files(self) -> TaskFiles:
-        return current.get() or TaskFiles(partial(root_of, type(self)), Path.cwd)
+        return current.get() or LocalFiles(partial(root_of, type(self)))
 
     def pause(self, message: str, metadata: dict[str, Any] | None = None) -> str:
         """Wait for a person inside a method, and return the answer.

@@ -14,11 +14,13 @@ does other things than before, nothing is waited for any more after `PATIENCE`.
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
+from runner.core import fault_points
 from runner.core.made_once import made_once
 from runner.journal.call_slots import is_call
-from runner.journal.give_ups import GiveUp, causes_of, is_cancellation, reference_to
-from runner.journal.records import RecordedSteps
+from runner.journal.give_ups import GiveUp, causes_of, is_cancellation, is_timeout, name_for, reference_to
+from runner.journal.records import StepRecords
 from runner.journal.steps import Frame, spelled
 
 log = logging.getLogger(__name__)
@@ -36,8 +38,8 @@ def overtaken(recorded: Mapping[str, str]) -> dict[str, str]:
     return {name: text[-_LENGTH:] for name, text in recorded.items() if text[-_LENGTH:].isspace()}
 
 
-class EndOrder(RecordedSteps):
-    """The order of one task's steps."""
+class EndOrder(StepRecords):
+    """The order of one task's steps, and those of them that its code gave up."""
 
     calls_out: set[Frame]  #: the model calls that are under way
     _began: float  #: when the attempt did
@@ -108,6 +110,39 @@ class EndOrder(RecordedSteps):
             raise
         finally:
             self.is_made_again(frame)
+
+    def give_up(
+        self,
+        frame: Frame,
+        error: BaseException,
+        mark: int | None = None,
+        *,
+        in_body: bool = False,
+        answer: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Record that the code gave it up with this error, for a replay. Not if the task is being stopped.
+
+        ``mark`` is when it began to write files, ``in_body`` whether a part of an answer had come,
+        ``answer`` the part that its reader has of it.
+        """
+        scope = self.cancel_scope
+        is_ours = self._over or scope.stopping is not None or (self.asked or self.failure) is not None
+        if is_timeout(error):
+            reason = type(error).__name__, str(error)
+        elif is_cancellation(error) and not scope.of_coroutine:  # that may be cancelled itself
+            reason = None
+        else:
+            return
+        if is_ours:
+            return
+        fault_points.reached("step done, not recorded")
+        name = name_for(frame.recorded_as, self._recorded)
+        if mark is not None and not self.files.idle:
+            self.files.keep(name, mark)
+        gave_up = GiveUp(name, self.clock.monotonic() - self._began, reason, in_body, answer)
+        with scope.write:
+            self.keep_result(Frame(self, name, None, None), frame.end(gave_up.text()))
+        self.note_give_up(name, error)
 
     def is_given_up_again(self, frame: Frame, gave_up: GiveUp, error: BaseException) -> None:
         """It ends with this error, as before."""

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from runner.core.ledger import AccountKey, Usage, caller, model_key, usage_in
 from runner.journal.call_slots import CallSlot
+from runner.journal.end_order import EndOrder
 from runner.journal.give_ups import GiveUp, name_for
 from runner.journal.recorder import BegunStep, DoneStep
 from runner.journal.records import HELD_AT_MOST
-from runner.journal.step_writes import StepWrites
 from runner.journal.steps import Frame, current_step, supersede, supposed_step
 
 if TYPE_CHECKING:
     from runner.journal.refusals import Refusals
 
 
-class ModelCalls(StepWrites):
+class ModelCalls(EndOrder):
     """The model calls of one task."""
 
     replay_from_start: bool

@@ -31,6 +31,7 @@ _sorted = json.JSONEncoder(sort_keys=True).encode  # json.dumps would make an en
 _encoded = json.JSONEncoder(ensure_ascii=False).encode
 _SURROGATE = re.compile("[\ud800-\udfff]")
 AS_WRITTEN = frozenset({str, int, bool, type(None)})  #: types of values that come out of JSON as they went in
+_FILES = "=files"  #: how the names of records begin that hold files
 
 
 def identity(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -193,7 +194,7 @@ class StepFiles:
         self._passed = passed
         self._records = 0
         self._noticed = 0
-        self.some = bool(recorded) and any(name.startswith(_FILES) for name in recorded)
+        self.some = bool(recorded) and have_files(recorded)
 
     @property
     def idle(self) -> bool:
@@ -236,7 +237,9 @@ class StepFiles:
         return found
 
 
-_FILES = "=files"
+def have_files(recorded: Iterable[str]) -> bool:
+    """Whether files of steps are among these records."""
+    return any(name.startswith(_FILES) for name in recorded)
 
 
 def _files_of(step: str, before: int) -> str:
@@ -244,15 +247,13 @@ def _files_of(step: str, before: int) -> str:
 
 
 class NoFiles:
-    """Replaces `StepFiles` for a task whose files are not kept."""
+    """Replaces `StepFiles` for a task that has no files to keep, as most."""
 
     idle = True
     some = made = False
 
-    @property
-    def kept(self) -> "NoFiles":
-        """Itself: there are none."""
-        return self
+    def __init__(self) -> None:
+        self.kept = self  # there are none; an attribute, as each step asks for it twice
 
     def mark(self) -> int:
         """Any point in time."""

@@ -20,7 +20,7 @@ from runner.providers.redis.protocol import queue_of
 from runner.providers.redis.workers import Workers
 from runner.testing import RedisServer
 
-FOR_A_JOB = 36
+FOR_A_JOB = 32
 FOR_A_SUBMISSION = 21  #: the client that waits, for people, is in a file of its own
 
 CREW = """

@@ -25,7 +25,7 @@ from runner.engine.jobs import JobExecutor
 from runner.engine.local import LocalStops
 from runner.journal import shared_memory
 from runner.providers.records import NewRun
-from runner.providers.redis import run_events, step_intents
+from runner.providers.redis import claimed_steps, run_events
 from runner.providers.redis.batches import Batches
 from runner.providers.redis.envelope import DIRECT
 from runner.providers.redis.pipelined import Replicas
@@ -265,7 +265,7 @@ class Worker:
 
 @pytest.mark.parametrize("what", CREWS)
 def test_one_more_costs_no_more_than_it_did(what, server, redis, tmp_path, monkeypatch):
-    monkeypatch.setattr(step_intents, "AWAY", math.inf)  # however slow the machine is, no step waits for its note
+    monkeypatch.setattr(claimed_steps, "AWAY", math.inf)  # however slow the machine is, no step waits for its note
     monkeypatch.setattr(run_events, "call_later", lambda *_: True)  # nor is what it tells sent before its next write
     time_slice, queue = math.inf if what.startswith("next") else 0.0, QUEUE if what.startswith("next run") else ""
     worker, budget = Worker(server, redis, tmp_path, time_slice, queue), BUDGETS[what]

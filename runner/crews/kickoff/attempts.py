@@ -7,12 +7,11 @@ import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from runner.bundles import task_files
 from runner.bundles.target import root_of
-from runner.bundles.task_files import TaskFiles
+from runner.bundles.task_files import LocalFiles
 from runner.core import output as outputs
 from runner.core.jobs import Claim, Job
 from runner.core.ledger import Counters
@@ -98,7 +97,7 @@ class CrewAttempt(LocalAttempt):
         """Return the crew and its plan. Handlers receive its calls; a restored conversation continues."""
         journal.watched, journal.replay_from_start = True, not self.conversation.messages
         if task_files.current.get() is None:
-            task_files.current.set(TaskFiles(partial(root_of, getattr(self._task, "run", None)), Path.cwd))
+            task_files.current.set(LocalFiles(partial(root_of, getattr(self._task, "run", None))))
         return self._tasks.loaded
 
     def outputs(self, keys: Sequence[str]) -> Mapping[str, TaskOutput]:

@@ -13,10 +13,9 @@ from runner.client import Client, Prepared, prepare
 from runner.core.errors import BadInput, Conflict, NotFound, UsageError
 from runner.core.jobs import Claim, Job
 from runner.providers.redis import keys
-from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.pipelined import PipelinedConnection
 from runner.providers.redis.protocol import queue_of
-from runner.providers.redis.store import claim
+from runner.providers.redis.store import ClaimedTask, claim
 from runner.providers.redis.workers import Workers
 
 CREW = """

@@ -6,7 +6,7 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import aiohttp
@@ -201,8 +201,15 @@ def _basic(proxy: str) -> dict[str, str]:
     return urllib3.make_headers(proxy_basic_auth="me:secret") if "@" in proxy else {}
 
 
+@cache
+def _botocore_data() -> Any:
+    """What botocore reads of its services: each session would take a tenth of a second to read it again."""
+    return botocore.session.get_session().get_component("data_loader")
+
+
 def with_botocore(stream: bool, given: Given) -> Any:
     session = botocore.session.get_session()
+    session.register_component("data_loader", _botocore_data())
     session.set_credentials("AKSECRET", "secret")
     retries = {"mode": "standard", "total_max_attempts": given.retries + 1}
     config = botocore.config.Config(retries=retries, read_timeout=given.timeout, client_cert=given.certificate or None)

@@ -18,7 +18,7 @@ from redis.exceptions import ConnectionError
 from runner.client import forking
 from runner.journal.acknowledged_writes import Logs
 from runner.providers.memory import task as memory_task
-from runner.providers.redis import claimed, outages, scripts, step_intents, store
+from runner.providers.redis import claimed_steps, outages, scripts, store
 from runner.providers.redis.pipelined import PipelinedConnection
 
 from .observed import TEST_KEY
@@ -43,7 +43,7 @@ settings.register_profile(
 def nobody_was_frozen() -> Iterator[None]:
     """However slow the machine is."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(step_intents, "AWAY", 3600)
+        patch.setattr(claimed_steps, "AWAY", 3600)
         patch.setattr(outages, "MENDED", 0)  # keys that are somebody else's stay so: most clients here remove none
         yield
 
@@ -181,8 +181,7 @@ def nonces(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     random = SimpleNamespace(
         urandom=lambda size: SimpleNamespace(hex=lambda: holder.next) if size == 8 else os.urandom(size)
     )
-    for module in (store, claimed):
-        monkeypatch.setattr(module, "os", random)
+    monkeypatch.setattr(store, "os", random)
     monkeypatch.setattr(memory_task, "uuid", SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=holder.next)))
     return holder
 

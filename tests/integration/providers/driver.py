@@ -10,10 +10,9 @@ from runner.core.output import dump
 from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.dependencies import NOTHING, ReadSet
 from runner.journal.acknowledged_writes import Logs
-from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.envelope import DIRECT
 from runner.providers.redis.runs import Runs
-from runner.providers.redis.store import claim
+from runner.providers.redis.store import ClaimedTask, claim
 from runner.providers.redis.workers import Workers
 
 from .checks import job_of

@@ -29,9 +29,9 @@ from runner.providers.memory.state import Run
 from runner.providers.memory.task import MemoryTask
 from runner.providers.records import CheckpointRecord, DeferredEvent, HeldClaim
 from runner.providers.redis import scripts, store
-from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.envelope import DIRECT
 from runner.providers.redis.runs import Runs
+from runner.providers.redis.store import ClaimedTask
 from runner.providers.redis.workers import Workers
 from runner.testing import ManualClock
 

@@ -13,8 +13,8 @@ from runner.core.errors import ClaimLost
 from runner.core.ledger import STEP, AccountKey, Usage
 from runner.journal.recorder import BegunStep, DoneStep
 from runner.providers.redis import keys
-from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.claimed_steps import ClaimedSteps
+from runner.providers.redis.store import ClaimedTask
 
 from .driver import Driver, plan_of
 

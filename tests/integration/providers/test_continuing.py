@@ -9,7 +9,7 @@ from runner.core.jobs import Claim
 from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.expansion import Expansion
 from runner.providers.redis import keys
-from runner.providers.redis.claimed import ClaimedTask
+from runner.providers.redis.store import ClaimedTask
 
 from .calls import contents
 from .driver import QUEUE, Driver, plan_of

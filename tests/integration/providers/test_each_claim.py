@@ -11,8 +11,7 @@ from runner.core.ledger import AccountKey
 from runner.core.plan import Plan, PlannedTask
 from runner.core.states import RunStatus
 from runner.providers.redis import keys, scripts
-from runner.providers.redis.claimed import ClaimedTask
-from runner.providers.redis.store import mark, return_job
+from runner.providers.redis.store import ClaimedTask, mark, return_job
 from runner.providers.redis.workers import HeldClaim
 
 from .calls import contents

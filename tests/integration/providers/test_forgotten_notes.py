@@ -8,8 +8,8 @@ import pytest
 from runner.core.jobs import Claim
 from runner.core.ledger import STEP, AccountKey, text_of_one
 from runner.journal.acknowledged_writes import Logs
-from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.restored_store import LostWrites
+from runner.providers.redis.store import ClaimedTask
 
 from .driver import Driver, plan_of, task_of
 

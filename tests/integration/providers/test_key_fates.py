@@ -16,12 +16,12 @@ from runner.journal.acknowledged_writes import Logs
 from runner.providers.records import NewRun
 from runner.providers.redis import keys, outages
 from runner.providers.redis.batches import Batches
-from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.connection import connect, patient
 from runner.providers.redis.envelope import DIRECT
 from runner.providers.redis.forks import create, position
 from runner.providers.redis.rate_limit import RunPace
 from runner.providers.redis.restored_store import LostWrites
+from runner.providers.redis.store import ClaimedTask
 from runner.providers.redis.workers import Workers
 from runner.testing import RedisServer
 

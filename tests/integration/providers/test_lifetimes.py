@@ -13,8 +13,8 @@ from runner.core.states import RunStatus
 from runner.journal.recorder import DoneStep
 from runner.providers.records import NewRun
 from runner.providers.redis.batches import Batches
-from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.envelope import DIRECT
+from runner.providers.redis.store import ClaimedTask
 
 from ...conftest import eventually
 from .conftest import Clock

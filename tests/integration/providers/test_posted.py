@@ -13,7 +13,7 @@ from runner.core.ledger import STEP, AccountKey, Usage
 from runner.core.output import dump
 from runner.journal.recorder import BegunStep, DoneStep
 from runner.llm.recording.httpx_transport import _pieces
-from runner.providers.redis import step_intents
+from runner.providers.redis import claimed_steps
 from runner.providers.redis.outages import IdleTimer
 
 from .driver import Driver
@@ -93,7 +93,7 @@ def test_the_note_reserved_before_it_is_not_withdrawn_until_it_is_acknowledged(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its answer would be taken for the record's, and the note that this reserves be gone: a call in no account."""
-    monkeypatch.setattr(step_intents, "idle_timer", IdleTimer(lambda *_: True))
+    monkeypatch.setattr(claimed_steps, "idle_timer", IdleTimer(lambda *_: True))
     begin, post = Call().begin, Call().post
     for _ in range(3):
         begin(scene)
@@ -103,7 +103,7 @@ def test_the_note_reserved_before_it_is_not_withdrawn_until_it_is_acknowledged(
     post(scene)()
     assert scene.task._reserved, "beside the call that is still out"
     settle = post(scene)
-    monkeypatch.setattr(step_intents, "AWAY", -1)
+    monkeypatch.setattr(claimed_steps, "AWAY", -1)
     assert scene.task._withdraw() is False
     settle()
     monkeypatch.undo()

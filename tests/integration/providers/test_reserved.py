@@ -14,10 +14,10 @@ from runner.core.ledger import STEP, AccountKey
 from runner.core.output import dump
 from runner.journal.acknowledged_writes import Logs
 from runner.journal.recorder import BegunStep, DoneStep
-from runner.providers.redis import step_intents
-from runner.providers.redis.claimed import ClaimedTask
+from runner.providers.redis import claimed_steps
 from runner.providers.redis.outages import DelayedCalls, IdleTimer
 from runner.providers.redis.restored_store import LostWrites
+from runner.providers.redis.store import ClaimedTask
 from runner.testing import eventually
 
 from .driver import Driver, plan_of
@@ -141,15 +141,15 @@ def test_a_process_that_froze_begins_nothing(scene: Scene, monkeypatch: pytest.M
     scene.task.begin_step()  # a moment later: that is the one that was counted
     with pytest.raises(ClaimLost):
         scene.task.record_step("s#2", "1", replayed=0)
-    monkeypatch.setattr(step_intents, "AWAY", -1)
+    monkeypatch.setattr(claimed_steps, "AWAY", -1)
     with pytest.raises(ClaimLost):
         scene.task.begin_step()
     assert scene.in_doubt == 1
 
 
 def test_the_note_is_withdrawn_when_no_step_comes(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_intents, "AWAY", 0.2)
-    monkeypatch.setattr(step_intents, "idle_timer", IdleTimer(DelayedCalls()))
+    monkeypatch.setattr(claimed_steps, "AWAY", 0.2)
+    monkeypatch.setattr(claimed_steps, "idle_timer", IdleTimer(DelayedCalls()))
     scene = Scene(driver)
     eventually(lambda: scene.task._reserved is None, why="the note is withdrawn")
     assert scene.begun == ("", "")
@@ -172,9 +172,9 @@ def test_it_is_withdrawn_between_two_commands_of_the_connection(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where its task is dropped, and the process asks for the next one."""
-    monkeypatch.setattr(step_intents, "idle_timer", IdleTimer(lambda *_: True))
+    monkeypatch.setattr(claimed_steps, "idle_timer", IdleTimer(lambda *_: True))
     scene = Scene(driver)
-    monkeypatch.setattr(step_intents, "AWAY", -1)
+    monkeypatch.setattr(claimed_steps, "AWAY", -1)
     with driver.line.lock:  # a command is on its way
         withdrawing = threading.Thread(target=scene.task._withdraw)
         withdrawing.start()

@@ -12,8 +12,8 @@ from runner.core.settings import WorkerSettings
 from runner.journal import acknowledged_writes, shared_memory
 from runner.journal.acknowledged_writes import Acknowledged, Log, Logs
 from runner.journal.recorder import BegunStep, DoneStep
-from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.restored_store import LostWrites
+from runner.providers.redis.store import ClaimedTask
 from runner.tasks.heartbeat import Heartbeat
 
 from .driver import Driver, plan_of, task_of

@@ -15,7 +15,7 @@ from runner.core.ledger import AccountKey, Usage
 from runner.core.output import dump
 from runner.core.settings import MAX_HANDOVERS
 from runner.providers.records import HeldClaim
-from runner.providers.redis import claimed, scripts, step_intents, store
+from runner.providers.redis import claimed_steps, scripts, store
 from runner.providers.redis.keys import TEMPLATES
 from runner.providers.redis.pipelined import PipelinedConnection
 from runner.providers.redis.rate_limit import RunPace
@@ -410,7 +410,7 @@ def test_a_call_that_never_left_a_killed_process_is_in_no_doubt(driver: Driver, 
     said = [""]
     run = driver.submit(plan_of("a"))
     claim = driver.take()["a"]
-    task = claimed.ClaimedTask(driver.line, claim, said.append)
+    task = store.ClaimedTask(driver.line, claim, said.append)
     gpt, other = AccountKey("model", "A", "gpt"), AccountKey("model", "B", "gpt")
     for one in (gpt, gpt, other):
         task.begin_step(one, intent_only=True)
@@ -437,7 +437,7 @@ def test_a_lost_claim_says_so_on_every_write(driver: Driver, monkeypatch: pytest
     task.begin_step()
     task.drop_step()
     # Of a step too, where the process may have been frozen since it last heard that it holds it
-    monkeypatch.setattr(step_intents, "AWAY", 0)
+    monkeypatch.setattr(claimed_steps, "AWAY", 0)
     with pytest.raises(ClaimLost):
         task.begin_step()
     assert store.hold(driver.redis, [task._claim]) == [False]
@@ -510,7 +510,7 @@ def test_what_a_dead_process_was_unsure_of_is_in_doubt(driver: Driver) -> None:
     run = driver.submit(plan_of("a"))
     claim = driver.take()["a"]
     pages: list[str] = []
-    task = claimed.ClaimedTask(driver.line, claim, pages.append)
+    task = store.ClaimedTask(driver.line, claim, pages.append)
     task.begin_step(AccountKey("model", "", "m"), intent_only=True)  # noted, and never left
     task.begin_step()  # noted
     task._missed()

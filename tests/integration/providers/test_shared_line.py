@@ -14,9 +14,9 @@ from runner.core.ledger import AccountKey
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.journal import Journal
 from runner.journal.steps import Frame, current_step
-from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.pipelined import Replicas
 from runner.providers.redis.shared_connection import SharedConnection
+from runner.providers.redis.store import ClaimedTask
 from runner.testing import eventually
 
 from .driver import Driver, plan_of

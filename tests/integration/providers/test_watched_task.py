@@ -12,8 +12,8 @@ from runner.core.errors import ClaimLost
 from runner.core.jobs import Claim
 from runner.core.ledger import STEP, Counters
 from runner.providers.redis import claimed_steps, keys, watched_task
-from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.pipelined import PipelinedConnection
+from runner.providers.redis.store import ClaimedTask
 
 from .driver import Driver, plan_of
 from .test_reserved import Scene

@@ -2,14 +2,13 @@
 
 import json
 import os
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from runner.bundles import task_files
 from runner.bundles.attempt_folders import take
-from runner.bundles.task_files import TaskFiles, Workdir
+from runner.bundles.task_files import LocalFiles, Workdir
 from runner.client.files import files_of, write_files
 from runner.core.errors import DiskTrouble, TaskError
 from runner.core.jobs import Job
@@ -154,7 +153,7 @@ def test_a_name_that_leads_out_is_laid_nowhere(make):
 
 
 def test_paths_of_the_bundle(tmp_path):
-    files = TaskFiles(lambda: tmp_path, Path.cwd)
+    files = LocalFiles(lambda: tmp_path)
     assert files.path("data/x.csv") == tmp_path / "data/x.csv"
     assert files.path("data/../y") == tmp_path / "y"
     for name in ("../x", "/etc/passwd"):

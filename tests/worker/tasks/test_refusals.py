@@ -10,7 +10,7 @@ import pytest
 from redis import Redis
 
 from runner.client import Client
-from runner.providers.redis.step_intents import AWAY
+from runner.providers.redis.claimed_steps import AWAY
 from runner.testing import Command, FaultProxy, Fleet, RedisServer, Refuse
 from runner.testing.fault_proxy import ANSWERED
 

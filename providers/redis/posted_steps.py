@@ -1,4 +1,4 @@
-"""Several steps of a claimed task that are recorded together, and those that begin with that."""
+"""Records of a claimed task's steps that are sent without waiting: of one call, or of several steps together."""
 
 import json
 import time
@@ -8,11 +8,34 @@ from typing import Any
 
 from redis.exceptions import NoScriptError
 
-from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, counters_text, text_of_one
+from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage, counters_text, text_of_one
 from runner.journal.recorder import BegunStep, DoneStep
 from runner.providers.redis import scripts
+from runner.providers.redis.claimed_steps import NEITHER, ClaimedSteps
 from runner.providers.redis.pipelined import PipelinedConnection
-from runner.providers.redis.step_intents import NEITHER, StepIntents
+
+
+class _Posted:
+    """A record of a call that is on its way: its command, and what is to be noted when it is acknowledged, or not."""
+
+    __slots__ = ("at", "begun", "command", "entry", "error", "line", "many", "reported", "reserved", "slots", "usage")
+
+    def __init__(
+        self,
+        line: PipelinedConnection,
+        command: bytes,
+        slots: tuple[Any, ...],
+        begun: str,
+        reserved: AccountKey | None,
+        entry: AccountKey,
+        many: int,
+        usage: Usage,
+        reported: bool,
+    ) -> None:
+        self.line, self.command, self.slots, self.begun, self.reserved = line, command, slots, begun, reserved
+        self.entry, self.many, self.usage, self.reported = entry, many, usage, reported
+        self.error: BaseException | None = None
+        self.at = time.monotonic()  # its answer says that the claim held then, however late that is read
 
 
 class StepGroup:
@@ -30,12 +53,70 @@ class StepGroup:
         self.at = 0.0  #: when it was posted
 
 
-class GroupedSteps(StepIntents):
-    """Records steps in groups. Each write shows the token; `ClaimLost` if it no longer holds."""
+def _nothing() -> None:
+    """Do nothing with an acknowledgement that is not needed."""
 
-    _reached = 0  #: records that this attempt replayed or made: its progress
-    _unnumbered: list[str] | None = None
-    """The steps that no checkpoint within the task has yet; None where the run's triggers write none there."""
+
+class PostedSteps(ClaimedSteps):
+    """Posts records. Each write shows the token; `ClaimLost` if it no longer holds."""
+
+    def post_step(
+        self, step: str, value: str, *, replayed: Counters | int, entry: AccountKey, usage: Usage, reported: bool
+    ) -> Callable[[], None]:
+        """Record a call of a model, as `record_step` does; the record is on its way when this returns.
+
+        What it returns waits until that is acknowledged; so does whatever is written next.
+        """
+        if replayed or entry.kind != "model" or not isinstance(line := self._line, PipelinedConnection):
+            self.record_step(step, value, replayed=replayed, entry=entry, usage=usage, reported=reported)
+            return _nothing
+        with self._lock:
+            if self._posted is not None or self._unsent is not None:
+                self._make_way()
+            if self._out.ahead:
+                self._confirm()
+            many = self._open[entry]
+            try:
+                begun, reserved = self._without(entry, many)
+                self._reached += 1
+                slots = self._of_call(step, value, begun, reserved, entry, usage, reported)
+                command = self._record_call.packed(*slots)
+                line.post(command)
+            except BaseException:
+                self._leave_in_doubt(entry, many)
+                raise
+            self._posted = posted = _Posted(line, command, slots, begun, reserved, entry, many, usage, reported)
+        return partial(self._settle, posted)
+
+    def _settle(self, posted: "_Posted | StepGroup") -> None:
+        """Return when the record that was posted is acknowledged. Raises, each time, what it met."""
+        with self._lock:
+            if posted is not self._posted:
+                if posted.error is not None:
+                    raise posted.error
+                return
+            self._posted = None
+            if isinstance(posted, StepGroup):
+                self._settle_all(posted)
+                return
+            step, value, *_ = posted.slots
+            entry, begun, reserved = posted.entry, posted.begun, posted.reserved
+            try:
+                try:
+                    done = posted.line.answer(posted.command)
+                except NoScriptError:
+                    done = self._record_call(self._line, *posted.slots)
+                if done:
+                    self._heard = posted.at
+                    if self._out.is_unsure:
+                        self._out.sure()
+                else:
+                    self._record_any(step, value, begun, reserved, entry, posted.usage, 0, reported=posted.reported)
+            except BaseException as error:
+                posted.error = error
+                self._leave_in_doubt(entry, posted.many)
+                raise
+            self._recorded(step, entry, begun, reserved)
 
     def record_steps(
         self,
