@@ -47,6 +47,10 @@ sys.dont_write_bytecode = False
 # Commands and workers restart themselves where there is none: they would be forked of nothing (see `fork_server`).
 os.environ.setdefault(hash_seed.NAME, hash_seed.SEED)
 
+# A client of HTTP reads the authorities that it trusts as it is made, a hundred and fifty of them: 22 ms of the
+# processor's time, for thousands of clients of models. Here they trust one, which signs nothing.
+os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "support/authority.pem")
+
 # A shell that starts this in the background has it ignore the first two, `nohup` the third, and all that it starts
 # would.
 # This process outlives its terminal all the same: a handler is not handed on to what it starts.

@@ -195,9 +195,8 @@ def variables(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..
 
     def say(setting: Setting, proxy: str) -> None:
         trusts = setting.tls in ("trusted", "mutual", "h2")
-        for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE"):
-            monkeypatch.delenv(name, raising=False)
-            if trusts:
+        if trusts:
+            for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE"):
                 monkeypatch.setenv(name, str(certificate))
         monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
         for name in ("NO_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
