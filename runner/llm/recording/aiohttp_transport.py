@@ -5,13 +5,13 @@
 """
 
 import asyncio
-import importlib
 import inspect
 import io
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from http.client import responses
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +20,11 @@ from runner.journal.current_journal import current_journal
 from runner.llm.recording import idempotency_header, unrecorded, wire
 from runner.llm.recording.forked_processes import forks
 from runner.llm.recording.recorded_call import RecordedCall, Tee, parse_request
+from runner.llm.recording.wrapping import precede, wrap
 from runner.modelserver.stubs import elsewhere
+
+# Without their types, as what is private of them is used
+client, streams, multidict = (import_module(name) for name in ("aiohttp.client", "aiohttp.streams", "multidict"))
 
 _DECODED = frozenset({"gzip", "deflate", "br", "zstd"})  #: by the library
 _making: ContextVar[RecordedCall | None] = ContextVar("runner_aiohttp_call", default=None)
@@ -28,31 +32,24 @@ _making: ContextVar[RecordedCall | None] = ContextVar("runner_aiohttp_call", def
 
 def install(module: Any) -> None:
     """Have the sessions of ``aiohttp.client`` journaled. Does nothing the second time."""
-    session_class, request_class = module.ClientSession, module.ClientRequest
-    request, send = session_class._request, request_class.send
-    if getattr(request, "journaled", False):
-        return
-    names = (
-        "aiohttp.formdata",
-        "aiohttp.payload",
-        "aiohttp.streams",
-        "aiohttp.base_protocol",
-        "aiohttp.http",
-        "multidict",
-    )
-    library = SimpleNamespace(
-        **{name.rpartition(".")[2]: importlib.import_module(name) for name in names}, client=module
-    )
-    reader_class = _reader_class(library)
+    wrap(module.ClientSession, "_request", _journaled)
+    wrap(module.ClientRequest, "send", _watched)
+    precede(module.ClientSession, "_ws_connect", _look_at_socket)
 
-    async def journaled(self: Any, method: str, str_or_url: Any, **kw: Any) -> Any:
+
+def _look_at_socket(session: Any, url: Any, **_: Any) -> None:
+    unrecorded.look_at_socket(str(_address(session, url, None)))
+
+
+def _journaled(theirs: Any) -> Any:
+    async def request(self: Any, method: str, str_or_url: Any, **kw: Any) -> Any:
         url = _address(self, str_or_url, kw.get("params"))
         if idempotency_header.is_wanted(method.upper(), str(url)):
-            await _add_key(library, self, url, kw)
+            await _add_key(self, url, kw)
         found = current_journal(imports=True) if wire.may_be(method.upper(), str(url)) else None
         body = _text(self, kw) if found is not None else None
         if found is not None and body is None:
-            body, kw["data"] = await _read(library, kw.get("data"))
+            body, kw["data"] = await _read(kw.get("data"))
         asked = (
             parse_request(method.upper(), str(url), body, *found) if found is not None and body is not None else None
         )
@@ -60,16 +57,14 @@ def install(module: Any) -> None:
             if body is None if found is not None else forks.task:
                 unrecorded.look_at(method.upper(), str(url), _text(self, kw))
             if _making.get() is None:
-                return await request(self, method, str_or_url, **kw)
+                return await theirs(self, method, str_or_url, **kw)
             with ContextValue(_making, None):  # what a call's own middleware asks on its way, as for a token
-                return await request(self, method, str_or_url, **kw)
+                return await theirs(self, method, str_or_url, **kw)
         call = RecordedCall(asked, *found)
         if call.is_held:
             await call.hold_async()
-        if (answer := call.recorded(refused=module.ClientError)) is not None:
-            response = await _response(
-                library, self, method, url, answer, call.break_off_async if call.breaks_off else None
-            )
+        if (answer := call.recorded(refused=client.ClientError)) is not None:
+            response = await _response(self, method, url, answer, call.break_off_async if call.breaks_off else None)
             await _raise_for_status(self, kw, response)
             return response
         await call.wait_async()
@@ -77,8 +72,8 @@ def install(module: Any) -> None:
             with ContextValue(_making, call):
                 stub = elsewhere(str(url), call.instead)
                 try:
-                    response = await request(self, method, str_or_url if stub is None else stub, **kw)
-                except module.ClientResponseError as error:  # as `_raise_for_status`
+                    response = await theirs(self, method, str_or_url if stub is None else stub, **kw)
+                except client.ClientResponseError as error:  # as `_raise_for_status`
                     call.answered(error.status, (error.headers or {}).items())
                     if call.is_refused:
                         call.refused(b"")
@@ -88,41 +83,36 @@ def install(module: Any) -> None:
                 return response
             encoded = not _decodes(self, kw, response)
             if call.streams:
-                response.content = reader_class(response.content, call.tee(encoded=encoded))
+                response.content = _Reader(response.content, call.tee(encoded=encoded))
             else:
                 body = await response.read()
                 (call.whole if is_taken else call.refused)(body, encoded=encoded)
-                response.content = _reader(library, body)
+                response.content = _reader(body)
             return response
 
-    async def sent(self: Any, *args: Any, **kw: Any) -> Any:
+    return request
+
+
+def _watched(theirs: Any) -> Any:
+    async def send(self: Any, *args: Any, **kw: Any) -> Any:
         call = _making.get()
         if call is None or self.method == "CONNECT":  # which asks a proxy for its tunnel
-            return await send(self, *args, **kw)
+            return await theirs(self, *args, **kw)
         call.headers_leave()
         call.body_leaves()
-        response = await send(self, *args, **kw)
+        response = await theirs(self, *args, **kw)
         call.body_has_left()
         return response
 
-    ws_connect = session_class._ws_connect
-
-    async def counted(self: Any, url: Any, **kw: Any) -> Any:
-        unrecorded.look_at_socket(str(_address(self, url, None)))
-        return await ws_connect(self, url, **kw)
-
-    session_class._ws_connect = counted
-    journaled.journaled = True  # type: ignore[attr-defined]  # a mark on a function
-    session_class._request = journaled
-    request_class.send = sent
+    return send
 
 
-async def _add_key(library: Any, session: Any, url: Any, kw: dict[str, Any]) -> None:
-    headers = library.multidict.CIMultiDict(kw.get("headers") or {})
+async def _add_key(session: Any, url: Any, kw: dict[str, Any]) -> None:
+    headers = multidict.CIMultiDict(kw.get("headers") or {})
     if idempotency_header.NAME in headers or idempotency_header.NAME in session.headers:
         return
     if (body := _text(session, kw)) is None:
-        body, kw["data"] = await _read(library, kw.get("data"))
+        body, kw["data"] = await _read(kw.get("data"))
     if body is not None:  # of one that the library alone can read there is no telling it from another
         headers[idempotency_header.NAME] = idempotency_header.value_for(str(url), body)
         kw["headers"] = headers
@@ -144,7 +134,7 @@ def _text(session: Any, kw: dict[str, Any]) -> bytes | None:
     return data.encode() if isinstance(data, str) else bytes(data) if isinstance(data, bytes | bytearray) else None
 
 
-async def _read(library: Any, data: Any) -> tuple[bytes | None, Any]:
+async def _read(data: Any) -> tuple[bytes | None, Any]:
     """A body that is only known as it goes out, and what to send in its place: the same, in the same pieces."""
     if hasattr(data, "__aiter__"):
         pieces = [bytes(piece) async for piece in data]
@@ -153,24 +143,22 @@ async def _read(library: Any, data: Any) -> tuple[bytes | None, Any]:
         begins, text = data.tell(), data.read()
         data.seek(begins)
         return text.encode() if isinstance(text, str) else text, data
+    form_class = import_module("aiohttp.formdata").FormData
     if isinstance(data, Mapping | list | tuple):
-        data = library.formdata.FormData(data)
-    if not isinstance(data, library.formdata.FormData):
+        data = form_class(data)
+    if not isinstance(data, form_class):
         return None, data
-    form, written = data(), _Written()
-    await form.write(written)
-    text = b"".join(written.pieces)
-    return text, library.payload.BytesPayload(text, content_type=form.headers["Content-Type"])
+    form, pieces = data(), []
+    await form.write(SimpleNamespace(write=_appending(pieces)))
+    text = b"".join(pieces)
+    return text, import_module("aiohttp.payload").BytesPayload(text, content_type=form.headers["Content-Type"])
 
 
-class _Written:
-    """What a payload writes."""
+def _appending(pieces: list[bytes]) -> Callable[[Any], Awaitable[None]]:
+    async def write(piece: Any) -> None:
+        pieces.append(bytes(piece))
 
-    def __init__(self) -> None:
-        self.pieces: list[bytes] = []
-
-    async def write(self, piece: Any) -> None:
-        self.pieces.append(bytes(piece))
+    return write
 
 
 async def _again(pieces: list[bytes]) -> AsyncIterator[bytes]:
@@ -185,21 +173,26 @@ def _decodes(session: Any, kw: dict[str, Any], response: Any) -> bool:
     return wanted and response.headers.get("Content-Encoding", "").lower() in _DECODED
 
 
-def _reader(library: Any, body: bytes, ends: Callable[[], Awaitable[None]] | None = None) -> Any:
+class _Part(streams.StreamReader):  # type: ignore[misc]  # of the library
+    """The part of a body that is recorded. Its reader then gets what ``ends`` raises."""
+
+    ends: Callable[[], Awaitable[None]]
+
+    async def _wait(self, _: str) -> None:
+        await self.ends()
+
+
+def _reader(body: bytes, ends: Callable[[], Awaitable[None]] | None = None) -> Any:
     """A stream of the library's with this body, which is complete, unless it ``ends`` otherwise."""
-
-    class Part(library.streams.StreamReader):  # type: ignore[misc]  # of the library
-        async def _wait(self, _: str) -> None:
-            if ends is not None:
-                await ends()
-
     loop = asyncio.get_running_loop()
-    protocol = library.base_protocol.BaseProtocol(loop=loop)
-    reader = (library.streams.StreamReader if ends is None else Part)(protocol, len(body) + 1, loop=loop)
+    protocol = import_module("aiohttp.base_protocol").BaseProtocol(loop=loop)
+    reader = (streams.StreamReader if ends is None else _Part)(protocol, len(body) + 1, loop=loop)
     if body:
         reader.feed_data(body)
     if ends is None:
         reader.feed_eof()
+    else:
+        reader.ends = ends
     return reader
 
 
@@ -214,33 +207,27 @@ async def _raise_for_status(session: Any, kw: dict[str, Any], response: Any) -> 
 
 
 async def _response(
-    library: Any,
-    session: Any,
-    method: str,
-    url: Any,
-    answer: wire.Answer,
-    ends: Callable[[], Awaitable[None]] | None = None,
+    session: Any, method: str, url: Any, answer: wire.Answer, ends: Callable[[], Awaitable[None]] | None = None
 ) -> Any:
     """The response of the library's that a recorded answer is."""
-    multidict = library.multidict
     headers = multidict.CIMultiDict(answer.headers)
     no_headers = multidict.CIMultiDictProxy(multidict.CIMultiDict())
     about = {
         "writer": None, "continue100": None, "timer": None, "traces": [], "session": session,
         "loop": asyncio.get_running_loop(), "stream_writer": SimpleNamespace(output_size=0),
-        "request_info": library.client.RequestInfo(url, method, no_headers, url),
+        "request_info": client.RequestInfo(url, method, no_headers, url),
     }  # fmt: skip
     kind = session._response_class
     takes = inspect.signature(kind.__init__).parameters
     response = kind(method, url, **{name: value for name, value in about.items() if name in takes})
     message = SimpleNamespace(
-        version=library.http.HttpVersion11,
+        version=import_module("aiohttp.http").HttpVersion11,
         code=answer.status,
         reason=responses.get(answer.status, ""),
         headers=multidict.CIMultiDictProxy(headers),
         raw_headers=tuple((name.encode(), value.encode()) for name, value in answer.headers),
     )
-    return await response.start(_Recorded(message, _reader(library, answer.body, ends)))
+    return await response.start(_Recorded(message, _reader(answer.body, ends)))
 
 
 class _Recorded:
@@ -260,77 +247,61 @@ class _Recorded:
     def close(self) -> None: ...
 
 
-def _reader_class(library: Any) -> Any:
-    """Create a class that passes a stream on while keeping it, with the iterators of aiohttp's own class."""
+def _reading(name: str) -> Any:
+    """A method that reads by the library's method of this name."""
 
-    theirs = library.streams.StreamReader
+    async def read(self: Any, *args: Any, **kw: Any) -> Any:
+        return await self.passed(getattr(self.source, name)(*args, **kw))
 
-    class Reader:
-        __aiter__, iter_any = theirs.__aiter__, theirs.iter_any
-        iter_chunked, iter_chunks = theirs.iter_chunked, theirs.iter_chunks
+    return read
 
-        def __init__(self, source: Any, tee: Tee) -> None:
-            self._source, self._tee = source, tee
 
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._source, name)
+class _Reader:
+    """Passes a stream on while keeping it, with the iterators of aiohttp's own class."""
 
-        async def _passed(self, reading: Any) -> Any:
-            try:
-                found = await reading
-            except BaseException as error:
-                self._tee.broke(error)
-                raise
+    __aiter__, iter_any = streams.StreamReader.__aiter__, streams.StreamReader.iter_any
+    iter_chunked, iter_chunks = streams.StreamReader.iter_chunked, streams.StreamReader.iter_chunks
+    read, readany, readchunk = _reading("read"), _reading("readany"), _reading("readchunk")
+    readline, readuntil, readexactly = _reading("readline"), _reading("readuntil"), _reading("readexactly")
+
+    def __init__(self, source: Any, tee: Tee) -> None:
+        self.source, self._tee = source, tee
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.source, name)
+
+    async def passed(self, reading: Awaitable[Any]) -> Any:
+        try:
+            found = await reading
             self._take(found[0] if isinstance(found, tuple) else found)
             if self._tee.has_said_all:
                 await self._take_rest()
-            return found
+        except BaseException as error:
+            self._tee.broke(error)
+            raise
+        return found
 
-        async def _take_rest(self) -> None:
-            """Read the rest of the stream, which its reader may never ask for. They still get it if they do."""
-            try:
-                rest = await self._source.read()
-            except BaseException as error:
-                self._tee.broke(error)
-                raise
-            self._take(rest)
-            with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
-                self._source.unread_data(rest)
+    async def _take_rest(self) -> None:
+        """Read the rest of the stream, which its reader may never ask for. They still get it if they do."""
+        rest = await self.source.read()
+        self._take(rest)
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+            self.source.unread_data(rest)
 
-        def _take(self, piece: bytes) -> None:
-            if piece:
-                self._tee.passed(piece)
-            if self._source.at_eof():
-                self._tee.ended()
+    def _take(self, piece: bytes) -> None:
+        if piece:
+            self._tee.passed(piece)
+        if self.source.at_eof():
+            self._tee.ended()
 
-        async def read(self, n: int = -1) -> Any:
-            return await self._passed(self._source.read(n))
+    def read_nowait(self, n: int = -1) -> Any:
+        found = self.source.read_nowait(n)
+        self._take(found)
+        return found
 
-        async def readany(self) -> Any:
-            return await self._passed(self._source.readany())
-
-        async def readchunk(self) -> Any:
-            return await self._passed(self._source.readchunk())
-
-        async def readline(self, **kw: Any) -> Any:
-            return await self._passed(self._source.readline(**kw))
-
-        async def readuntil(self, separator: bytes = b"\n", **kw: Any) -> Any:
-            return await self._passed(self._source.readuntil(separator, **kw))
-
-        async def readexactly(self, n: int) -> Any:
-            return await self._passed(self._source.readexactly(n))
-
-        def read_nowait(self, n: int = -1) -> Any:
-            found = self._source.read_nowait(n)
-            self._take(found)
-            return found
-
-        def set_exception(self, *args: Any, **kw: Any) -> None:
-            """The response is closed, or its connection broke."""
-            try:
-                self._source.set_exception(*args, **kw)
-            finally:
-                self._tee.left()
-
-    return Reader
+    def set_exception(self, *args: Any, **kw: Any) -> None:
+        """The response is closed, or its connection broke."""
+        try:
+            self.source.set_exception(*args, **kw)
+        finally:
+            self._tee.left()

@@ -1,10 +1,9 @@
 """Calls of models by curl, through pycurl or curl_cffi, which no journal keeps: each is counted, by host and path."""
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 from runner.llm.recording import unrecorded
+from runner.llm.recording.wrapping import precede, wrap
 
 
 def install(module: Any) -> None:
@@ -13,7 +12,7 @@ def install(module: Any) -> None:
         _watch_many(module.AsyncCurl)
     elif module.__name__ == "curl_cffi.curl":
         _watch_one(module.Curl)
-    elif not hasattr(module.Curl, "runner_watches"):
+    elif not hasattr(module.Curl.perform, "journaled"):
         # Its classes are C's, and take no method of ours
         module.Curl, module.CurlMulti = type("Curl", (module.Curl,), {}), type("CurlMulti", (module.CurlMulti,), {})
         _watch_one(module.Curl)
@@ -21,42 +20,26 @@ def install(module: Any) -> None:
 
 
 def _watch_many(multi: Any) -> None:
-    _precede(multi, "add_handle", lambda _, handle: _asked_by(handle).leaves())
+    precede(multi, "add_handle", lambda _, handle: _asked_by(handle).leaves())
 
 
 def _watch_one(easy: Any) -> None:
-    if hasattr(easy, "runner_watches"):
-        return
-    easy.runner_watches = True
     for name in ("setopt", "setopt_string"):
-        _precede(easy, name, lambda handle, option, value: _asked_by(handle).set(option, value))
-    _precede(easy, "unsetopt", lambda handle, option: _asked_by(handle).set(option, None))
-    _precede(easy, "reset", lambda handle: _asked_by(handle).reset())
+        precede(easy, name, lambda handle, option, value: _asked_by(handle).set(option, value))
+    precede(easy, "unsetopt", lambda handle, option: _asked_by(handle).set(option, None))
+    precede(easy, "reset", lambda handle: _asked_by(handle).reset())
     for name in ("perform", "perform_rb", "perform_rs"):
-        _precede(easy, name, lambda handle, *_, **__: _asked_by(handle).leaves())
-    duplicate = easy.duphandle
+        precede(easy, name, lambda handle, *_, **__: _asked_by(handle).leaves())
+    wrap(easy, "duphandle", _copied)
 
-    @functools.wraps(duplicate)
+
+def _copied(theirs: Any) -> Any:
     def duphandle(self: Any) -> Any:
-        copy = duplicate(self)
+        copy = theirs(self)
         vars(_asked_by(copy)).update(vars(_asked_by(self)))
         return copy
 
-    easy.duphandle = duphandle
-
-
-def _precede(owner: Any, name: str, look: Callable[..., None]) -> None:
-    theirs = getattr(owner, name, None)
-    if theirs is None or hasattr(theirs, "counts_calls"):
-        return
-
-    @functools.wraps(theirs)
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        look(self, *args, **kwargs)
-        return theirs(self, *args, **kwargs)
-
-    method.counts_calls = True  # type: ignore[attr-defined]  # a mark on a function
-    setattr(owner, name, method)
+    return duphandle
 
 
 def _asked_by(handle: Any) -> "_Asked":

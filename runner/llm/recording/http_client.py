@@ -13,6 +13,7 @@ from typing import Any
 from runner.core.context_value import ContextValue
 from runner.llm.recording import idempotency_header, unrecorded
 from runner.llm.recording.recorded_call import RecordedCall
+from runner.llm.recording.wrapping import wrap
 
 _REQUEST = re.compile(rb"([A-Z]+) (\S+) HTTP/1\.\d\r\n")
 _LENGTH = re.compile(rb"^content-length:[ \t]*(\d+)", re.IGNORECASE | re.MULTILINE)
@@ -173,28 +174,28 @@ def leaving(outgoing: Outgoing | None) -> ContextValue[Outgoing | None]:
 
 def install(library: Any) -> None:
     """Watch the connections of ``http.client``, once in a process."""
-    connection = library.HTTPConnection
-    send: Callable[[Any, Any], None] = connection.send
-    if getattr(send, "journaled", False):
-        return
+    wrap(library.HTTPConnection, "send", _watched)
+    wrap(library.HTTPConnection, "request", _keyed)
 
-    def watched(self: Any, data: Any) -> None:
+
+def _watched(theirs: Callable[[Any, Any], None]) -> Any:
+    def send(self: Any, data: Any) -> None:
         outgoing = _outgoing.get()
         if outgoing is not None:
             if self.sock is None and self.auto_open:
                 self.connect()  # as it does by itself: a call begins when it has its connection
             outgoing.leaves(data)
         for one in [data] if outgoing is not None else _look(self, data):
-            send(self, one)
+            theirs(self, one)
 
-    ask: Callable[..., None] = connection.request
+    return send
 
+
+def _keyed(theirs: Callable[..., None]) -> Any:
     def request(self: Any, method: str, url: str, body: Any = None, headers: Any = None, **more: Any) -> None:
         headers = {} if headers is None else headers
         if idempotency_header.pattern() is not None:
             body, headers = with_key(method, _address(self, url), body, headers)
-        ask(self, method, url, body, headers, **more)
+        theirs(self, method, url, body, headers, **more)
 
-    watched.journaled = True  # type: ignore[attr-defined]  # a mark on a function
-    connection.send = watched
-    connection.request = request
+    return request

@@ -5,12 +5,12 @@ own retries and redirects make: each is a call of its own, as one that a vendor'
 """
 
 import http.client
-import importlib
 import io
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 from runner.core import waiting
@@ -19,8 +19,14 @@ from runner.journal.current_journal import current_journal
 from runner.llm.recording import http_client, idempotency_header, wire
 from runner.llm.recording.http_client import Outgoing, leaving, text_of, with_key
 from runner.llm.recording.recorded_call import RecordedCall, Tee, parse_request
+from runner.llm.recording.wrapping import wrap
 from runner.modelserver.stubs import elsewhere
 from runner.modelserver.stubs.redirect import DROPPED
+
+# Without their types, as what they do by themselves is done here, too
+library, errors, retrying = (import_module(name) for name in ("urllib3", "urllib3.exceptions", "urllib3.util.retry"))
+HTTPResponse: Any = import_module("urllib3.response").HTTPResponse
+HTTPHeaderDict: Any = import_module("urllib3._collections").HTTPHeaderDict
 
 _PIECE = 2**16
 _attempt: ContextVar["_Attempt | None"] = ContextVar("runner_urllib3_attempt", default=None)
@@ -28,14 +34,12 @@ _attempt: ContextVar["_Attempt | None"] = ContextVar("runner_urllib3_attempt", d
 
 def install(module: Any) -> None:
     """Have the pools of ``urllib3.connectionpool`` journaled. Does nothing the second time."""
-    pool_class = module.HTTPConnectionPool
-    urlopen = pool_class.urlopen
-    if getattr(urlopen, "journaled", False):
-        return
     http_client.install(http.client)
-    library = importlib.import_module("urllib3")
+    wrap(module.HTTPConnectionPool, "urlopen", _journaled)
 
-    def journaled(
+
+def _journaled(theirs: Any) -> Any:
+    def urlopen(
         self: Any,
         method: str,
         url: str,
@@ -46,7 +50,7 @@ def install(module: Any) -> None:
         **kw: Any,
     ) -> Any:
         if (waiter := waiting.here()) is not None:  # a coroutine that does not await: it would hold up all others
-            return waiter.in_thread(partial(journaled, self, method, url, body, headers, retries, *args, **kw))
+            return waiter.in_thread(partial(urlopen, self, method, url, body, headers, retries, *args, **kw))
         if (before := _attempt.get()) is not None:
             before.is_repeated(retries)
         address = url if "://" in url else _origin(self) + url
@@ -57,15 +61,17 @@ def install(module: Any) -> None:
             text, body = text_of(body)
             asked = parse_request(method, address, text, *found)
             if asked is not None:
-                attempt = _Attempt(library, urlopen, method, address, RecordedCall(asked, *found))
-                return attempt.make(self, url, text, body, headers, retries, *args, **kw)
-        if before is None:
-            return urlopen(self, method, url, body, headers, retries, *args, **kw)
-        with _making(None):
-            return urlopen(self, method, url, body, headers, retries, *args, **kw)
+                attempt = _Attempt(self, method, url, address, RecordedCall(asked, *found), kw)
+                response, again = attempt.replayed(retries, args[0] if args else kw.get("redirect", True))
+                if again is not None:
+                    return self.urlopen(method, url, body, headers, again, *args, **kw)
+                if response is not None:
+                    return response
+                return attempt.made(theirs, text, body, headers, retries, *args)
+        with nullcontext() if before is None else _making(None):
+            return theirs(self, method, url, body, headers, retries, *args, **kw)
 
-    journaled.journaled = True  # type: ignore[attr-defined]  # a mark on a function
-    pool_class.urlopen = journaled
+    return urlopen
 
 
 def _origin(pool: Any) -> str:
@@ -75,46 +81,47 @@ def _origin(pool: Any) -> str:
 
 
 class _Attempt:
-    """One attempt to make a request that is a call of a model."""
+    """One attempt to make a request that is a call of a model. ``options`` are those of the pool's method."""
 
     def __init__(
-        self, library: Any, urlopen: Callable[..., Any], method: str, address: str, call: RecordedCall
+        self, pool: Any, method: str, url: str, address: str, call: RecordedCall, options: dict[str, Any]
     ) -> None:
-        self._library, self._urlopen, self._call = library, urlopen, call
-        self._method, self._address = method, address
+        self._pool, self._method, self._url, self._address = pool, method, url, address
+        self._call, self._options = call, options
         self._is_over = False
 
-    def make(
-        self, pool: Any, url: str, text: bytes, body: Any, headers: Any, retries: Any, *args: Any, **kw: Any
-    ) -> Any:
-        """The response: the recorded one, or that of the service."""
-        library = self._library
-        errors = library.exceptions
+    def replayed(self, retries: Any, redirect: Any) -> tuple[Any, Any]:
+        """The recorded response, or how it is repeated after that, as urllib3 does; both None if it is to be made.
+
+        Raises what it raised if it is not repeated.
+        """
         try:
-            answer = self._call.recorded(errors.TimeoutError, pool, url, refused=errors.HTTPError)
+            answer = self._call.recorded(errors.TimeoutError, self._pool, self._url, refused=errors.HTTPError)
         except errors.HTTPError as error:
             if self._call.had_begun:
-                return self._response(200, (), _Body(b"", error), **_reading(kw))
+                return self._response(200, (), _Body(b"", error)), None
             if isinstance(error, errors.EmptyPoolError):  # which is not repeated
                 raise
-            return self._repeat(error, None, pool, url, body, headers, retries, *args, **kw)
-        if answer is not None:
-            ends = self._call.break_off if self._call.breaks_off else None
-            response = self._response(answer.status, answer.headers, _Body(answer.body, ends=ends), **_reading(kw))
-            if not self._call.is_refused:
-                return response
-            return self._repeat(None, response, pool, url, body, headers, retries, *args, **kw)
+            return None, self._repeated(error, None, retries, redirect)
+        if answer is None:
+            return None, None
+        ends = self._call.break_off if self._call.breaks_off else None
+        response = self._response(answer.status, answer.headers, _Body(answer.body, ends=ends))
+        return response, self._repeated(None, response, retries, redirect) if self._call.is_refused else None
+
+    def made(self, theirs: Callable[..., Any], text: bytes, body: Any, headers: Any, retries: Any, *args: Any) -> Any:
+        """The response of the service."""
         self._call.wait()
+        pool, url, options = self._pool, self._url, self._options
         stub = elsewhere(self._address, self._call.instead)
         if stub is not None:
-            pool, url = library.connection_from_url(stub), stub
-            kw["assert_same_host"] = False
+            pool, url, options = library.connection_from_url(stub), stub, {**options, "assert_same_host": False}
             headers = {name: value for name, value in (headers or {}).items() if name.lower() not in DROPPED}
         with self._call:
             with _making(self, Outgoing(self._method, text, self._call)):
                 try:
-                    response = self._urlopen(pool, self._method, url, body, headers, retries, *args, **kw)
-                except library.exceptions.MaxRetryError as error:
+                    response = theirs(pool, self._method, url, body, headers, retries, *args, **options)
+                except errors.MaxRetryError as error:
                     self._call.broke(error.reason or error)
                     raise
             if self._is_over:
@@ -123,42 +130,30 @@ class _Attempt:
             if not (is_taken or self._call.is_refused):
                 return response
             take = self._call.whole if is_taken else self._call.refused
-            if kw.get("preload_content", True):
-                take(self._decoded(response.headers, response.data, kw.get("decode_content", True)))
+            if options.get("preload_content", True):
+                take(self._decoded(response.headers, response.data, options.get("decode_content", True)))
                 return response
-            return self._streamed(response, kw) if self._call.streams else self._whole(response, kw, take)
+            return self._streamed(response) if self._call.streams else self._whole(response, take)
 
-    def _repeat(
-        self,
-        error: Exception | None,
-        response: Any,
-        pool: Any,
-        url: str,
-        body: Any,
-        headers: Any,
-        retries: Any,
-        *args: Any,
-        **kw: Any,
-    ) -> Any:
-        """What urllib3 does when an attempt has failed: it raises, gives the response, or makes another one."""
-        retry = self._library.util.Retry
-        if not isinstance(retries, retry):
-            redirect = args[0] if args else kw.get("redirect", True)
-            retries = retry.from_int(retries, redirect=redirect, default=pool.retries)
+    def _repeated(self, error: Exception | None, response: Any, retries: Any, redirect: Any) -> Any:
+        """How it is repeated after an error or a refusal; None if the response is given. Raises the error."""
+        if not isinstance(retries, retrying.Retry):
+            retries = retrying.Retry.from_int(retries, redirect=redirect, default=self._pool.retries)
         if error is not None:
-            retries = retries.increment(self._method, url, error=error, _pool=pool, _stacktrace=error.__traceback__)
-        elif not retries.is_retry(self._method, response.status, "retry-after" in response.headers):
-            response.retries = retries
-            return response
+            about = {"error": error, "_stacktrace": error.__traceback__}
+        elif retries.is_retry(self._method, response.status, "retry-after" in response.headers):
+            about = {"response": response}
         else:
-            try:
-                retries = retries.increment(self._method, url, response=response, _pool=pool)
-            except self._library.exceptions.MaxRetryError:
-                if retries.raise_on_status:
-                    raise
-                return response
+            response.retries = retries
+            return None
+        try:
+            retries = retries.increment(self._method, self._url, _pool=self._pool, **about)
+        except errors.MaxRetryError:
+            if error is not None or retries.raise_on_status:
+                raise
+            return None
         retries.sleep(response)
-        return pool.urlopen(self._method, url, body, headers, retries, *args, **kw)
+        return retries
 
     def is_repeated(self, retries: Any) -> None:
         """End this attempt: urllib3 makes another one."""
@@ -172,7 +167,7 @@ class _Attempt:
             self._call.broke((last and last.error) or ConnectionError())
         self._call.close()
 
-    def _whole(self, response: Any, kw: dict[str, Any], take: Callable[[bytes], None]) -> Any:
+    def _whole(self, response: Any, take: Callable[[bytes], None]) -> Any:
         """The response, which was read, and is still to be read by who asked for it."""
         pieces, broken = [], None
         try:
@@ -184,44 +179,41 @@ class _Attempt:
             take(self._decoded(response.headers, raw, False))
         else:
             self._call.broke(broken)
-        return self._like(response, response.headers, _Body(raw, broken), self._library.HTTPResponse, **kw)
+        return self._like(response, response.headers, _Body(raw, broken), HTTPResponse)
 
-    def _streamed(self, response: Any, kw: dict[str, Any]) -> Any:
+    def _streamed(self, response: Any) -> Any:
         """The response, recorded when all of it has passed."""
         version = b"HTTP/1.0" if response.version == 10 else b"HTTP/1.1"
         headers = response.headers
         if "content-encoding" in headers:
-            headers = self._library.response.HTTPHeaderDict(wire.unframed(headers.items()))
-        source = _Source(response, self._call.tee(version))
-        return self._like(response, headers, source, _stream_class(self._library.HTTPResponse), **kw)
+            headers = wire.unframed(headers.items())
+        return self._like(response, headers, _Source(response, self._call.tee(version)), _Streamed)
 
     def _decoded(self, headers: Any, raw: bytes, is_decoded: bool) -> bytes:
         if is_decoded or "content-encoding" not in headers:
             return raw
-        decoded: bytes = self._library.HTTPResponse(io.BytesIO(raw), headers=headers, preload_content=True).data
+        decoded: bytes = HTTPResponse(io.BytesIO(raw), headers=headers, preload_content=True).data
         return decoded
 
-    def _like(self, response: Any, headers: Any, body: Any, kind: Any, **kw: Any) -> Any:
+    def _like(self, response: Any, headers: Any, body: Any, kind: Any) -> Any:
         about = {name: getattr(response, name) for name in ("reason", "version", "version_string", "retries")
                  if hasattr(response, name)}  # fmt: skip
         original = getattr(response, "_original_response", None)
-        return self._response(response.status, headers, body, kind, original_response=original, **about, **_reading(kw))
+        return self._response(response.status, headers, body, kind, original_response=original, **about)
 
-    def _response(self, status: int, headers: Any, body: Any, kind: Any = None, **about: Any) -> Any:
-        about = {"reason": http.client.responses.get(status), "version": 11, **about}
-        return (kind or self._library.HTTPResponse)(
+    def _response(self, status: int, headers: Any, body: Any, kind: Any = HTTPResponse, **about: Any) -> Any:
+        """A response that is read as this one was asked for."""
+        reading = ("preload_content", "decode_content", "enforce_content_length")
+        asked = {name: self._options[name] for name in reading if name in self._options}
+        about = {"reason": http.client.responses.get(status), "version": 11, **about, **asked}
+        return kind(
             body=body,
-            headers=self._library.response.HTTPHeaderDict(headers),
+            headers=HTTPHeaderDict(headers),
             status=status,
             request_method=self._method,
             request_url=self._address,
             **about,
         )
-
-
-def _reading(kw: dict[str, Any]) -> dict[str, Any]:
-    """How a response is to be read, as it was asked for."""
-    return {name: kw[name] for name in ("preload_content", "decode_content", "enforce_content_length") if name in kw}
 
 
 @contextmanager
@@ -329,17 +321,14 @@ class _Source:
             self._tee.left()
 
 
-def _stream_class(response_class: Any) -> Any:
-    class Streamed(response_class):  # type: ignore[misc]  # of whichever library
-        """A response whose pieces come as they came."""
+class _Streamed(HTTPResponse):  # type: ignore[misc]  # of the library
+    """A response whose pieces come as they came."""
 
-        def stream(self, amt: int | None = _PIECE, *_: object, **__: object) -> Iterator[bytes]:
-            yield from self._fp.pieces(amt)
+    def stream(self, amt: int | None = _PIECE, *_: object, **__: object) -> Iterator[bytes]:
+        yield from self._fp.pieces(amt)
 
-        def read_chunked(self, amt: int | None = None, *_: object, **__: object) -> Iterator[bytes]:
-            yield from self._fp.pieces(amt)
+    def read_chunked(self, amt: int | None = None, *_: object, **__: object) -> Iterator[bytes]:
+        yield from self._fp.pieces(amt)
 
-        def release_conn(self) -> None:
-            self._fp.release()
-
-    return Streamed
+    def release_conn(self) -> None:
+        self._fp.release()

@@ -1,0 +1,27 @@
+"""Puts functions of ours in the place of a library's methods, each once in a process."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+
+def wrap(owner: Any, name: str, wrapped: Callable[[Any], Any]) -> None:
+    """Replace a method by ``wrapped`` of it. Does nothing the second time, or where there is no such method."""
+    theirs = getattr(owner, name, None)
+    if theirs is not None and not hasattr(theirs, "journaled"):
+        ours: Any = functools.wraps(theirs)(wrapped(theirs))
+        ours.journaled = True
+        setattr(owner, name, ours)
+
+
+def precede(owner: Any, name: str, look: Callable[..., object]) -> None:
+    """Have ``look`` called before a method, with the same arguments."""
+
+    def wrapped(theirs: Any) -> Any:
+        def method(*args: Any, **kwargs: Any) -> Any:
+            look(*args, **kwargs)
+            return theirs(*args, **kwargs)
+
+        return method
+
+    wrap(owner, name, wrapped)
