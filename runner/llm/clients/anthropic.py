@@ -15,10 +15,9 @@ from runner.llm.clients.completion import (
     Piece,
     Request,
     as_taken,
+    read_anthropic,
     reading,
     so_far,
-    tool_call,
-    usage_of,
 )
 from runner.llm.clients.error_messages import Unreadable
 from runner.llm.clients.model_names import Target
@@ -47,7 +46,7 @@ class Client:
         client, body = self._own.get(), self._body(request)
         if not request.stream:
             with prompt_caching.made():
-                return _read(client.messages.create(**as_taken(client.messages.create, body)))
+                return read_anthropic(client.messages.create(**as_taken(client.messages.create, body)))
         with (
             prompt_caching.made(),
             client.messages.stream(**as_taken(client.messages.stream, body)) as stream,
@@ -64,7 +63,7 @@ class Client:
         with prompt_caching.made():
             async with anthropic.AsyncAnthropic(**self._about) as client:
                 if not request.stream:
-                    return _read(await client.messages.create(**as_taken(client.messages.create, body)))
+                    return read_anthropic(await client.messages.create(**as_taken(client.messages.create, body)))
                 async with client.messages.stream(**as_taken(client.messages.stream, body)) as stream:
                     with reading():
                         pieces = _StreamedPieces(request.on_chunk)
@@ -151,19 +150,6 @@ def _used(messages: Sequence[Message]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _read(answer: Any) -> Completion:
-    if not isinstance(getattr(answer, "content", None), list):
-        raise Unreadable("it is not a message")
-    text = "".join(block.text for block in answer.content if block.type == "text")
-    uses = [block for block in answer.content if block.type == "tool_use"]
-    calls = tuple(tool_call(i, use.id, use.name, json.dumps(use.input)) for i, use in enumerate(uses))
-    usage = answer.usage
-    cached = getattr(usage, "cache_read_input_tokens", 0) or 0
-    written = getattr(usage, "cache_creation_input_tokens", 0) or 0
-    counted = usage_of(usage.input_tokens + cached + written, usage.output_tokens, cached=cached, written=written)
-    return Completion(text, calls, counted, answer.stop_reason or "")
-
-
 class _StreamedPieces:
     """Reports the pieces of a streamed answer as they arrive."""
 
@@ -193,4 +179,4 @@ class _StreamedPieces:
 def _whole(answer: Any) -> Completion:
     if getattr(answer, "stop_reason", None) is None:
         raise Unreadable("the stream was cut off")
-    return _read(answer)
+    return read_anthropic(answer)

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import functools
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -226,3 +227,17 @@ def read_openai(answer: Any) -> Completion:
     )
     text = message.content or getattr(message, "refusal", None) or ""
     return Completion(str(text), calls, openai_usage(answer.usage), choices[0].finish_reason or "")
+
+
+def read_anthropic(answer: Any) -> Completion:
+    """Read an answer of Anthropic's protocol. Raises `Unreadable` if it is no message."""
+    if not isinstance(getattr(answer, "content", None), list):
+        raise Unreadable("it is not a message")
+    text = "".join(block.text for block in answer.content if block.type == "text")
+    uses = [block for block in answer.content if block.type == "tool_use"]
+    calls = tuple(tool_call(i, use.id, use.name, json.dumps(use.input, default=vars)) for i, use in enumerate(uses))
+    usage = answer.usage
+    cached = getattr(usage, "cache_read_input_tokens", 0) or 0
+    written = getattr(usage, "cache_creation_input_tokens", 0) or 0
+    counted = usage_of(usage.input_tokens + cached + written, usage.output_tokens, cached=cached, written=written)
+    return Completion(text, calls, counted, answer.stop_reason or "")
