@@ -18,14 +18,9 @@ from typing import Any, NamedTuple, Self
 from runner.modelserver import protocols
 from runner.modelserver.answers import Answer, Call
 from runner.modelserver.request import ModelRequest
+from runner.modelserver.server import WAYS
 
 ENDPOINTS = {"/chat/completions": "openai", "/messages": "anthropic", "/responses": "responses"}
-WHOLE = {"openai": protocols.openai_body, "anthropic": protocols.anthropic_body, "responses": protocols.responses_body}
-PIECES = {
-    "openai": protocols.openai_stream,
-    "anthropic": protocols.anthropic_stream,
-    "responses": protocols.responses_stream,
-}
 DONE = "All five are looked at."
 
 
@@ -160,8 +155,8 @@ class _Handler(BaseHTTPRequestHandler):
         if request.stream and request.model.startswith("mistral"):
             return self._stream("text/event-stream", _as_mistral(protocols.openai_body(request, answer)))
         if request.stream:
-            return self._stream("text/event-stream", PIECES[protocol](request, answer))
-        return self._whole(WHOLE[protocol](request, answer))
+            return self._stream("text/event-stream", WAYS[protocol][1](request, answer))
+        return self._whole(WAYS[protocol][0](request, answer))
 
     def _said(self, found: int) -> Answer:
         return script(found, self.models.batches, self.models.last)

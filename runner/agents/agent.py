@@ -1,7 +1,7 @@
 """An agent: who does a task."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, cast
 from uuid import UUID, uuid4
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PrivateAttr, model_validator
@@ -104,12 +104,9 @@ class Agent(BaseModel):
         engine = engine_of("crews")
         restored = engine.apply_checkpoint(self, from_checkpoint)
         if restored is not None:
-            answer: LiteAgentOutput = restored.kickoff(
-                messages=messages, response_format=response_format, input_files=input_files
-            )
-            return answer
-        output: LiteAgentOutput = engine.ask(self._prepare_kickoff(messages, response_format, input_files))
-        return output
+            return cast(LiteAgentOutput, restored.kickoff(messages, response_format, input_files))
+        asked = engine.prepare_asking(self, messages, response_format, input_files)
+        return cast(LiteAgentOutput, engine.ask(asked))
 
     async def kickoff_async(
         self,
@@ -120,22 +117,11 @@ class Agent(BaseModel):
     ) -> LiteAgentOutput:
         """`kickoff` in a thread, to be awaited."""
         stop_if_read(None)
-        engine = engine_of("crews")
-        output: LiteAgentOutput = await engine.in_thread(
-            self, self.kickoff, messages, response_format, input_files, from_checkpoint, config=from_checkpoint
-        )
-        return output
+        given = messages, response_format, input_files, from_checkpoint
+        output = await engine_of("crews").in_thread(self, self.kickoff, *given, config=from_checkpoint)
+        return cast(LiteAgentOutput, output)
 
     akickoff = kickoff_async
-
-    def _prepare_kickoff(
-        self,
-        messages: "str | list[dict[str, Any]]",
-        response_format: type[BaseModel] | None,
-        input_files: "Mapping[str, Any] | None",
-    ) -> Any:
-        engine = engine_of("crews")
-        return engine.prepare_asking(self, messages, response_format, input_files)
 
     @classmethod
     def from_checkpoint(cls, config: CheckpointConfig, **code: Any) -> Self:
@@ -143,13 +129,9 @@ class Agent(BaseModel):
 
         Its model and tools come from the living agent with the same role and goal.
         """
-        engine = engine_of("crews")
-        restored: Self = engine.restore(cls, config, **code)
-        return restored
+        return cast("Self", engine_of("crews").restore(cls, config, **code))
 
     @classmethod
     def fork(cls, config: CheckpointConfig, branch: str | None = None) -> Self:
         """`from_checkpoint` on a new branch."""
-        engine = engine_of("crews")
-        forked: Self = engine.restore(cls, config, fork=True, branch=branch)
-        return forked
+        return cast("Self", engine_of("crews").restore(cls, config, fork=True, branch=branch))

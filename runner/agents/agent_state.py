@@ -48,8 +48,12 @@ class AgentState:
     @property
     def streams(self) -> bool:
         """Whether its crew streams the answers of models."""
-        crew = getattr(self.task, "crew", None) or self.agent.crew
-        return bool(getattr(crew, "stream", False))
+        return bool(getattr(self.crew, "stream", False))
+
+    @property
+    def crew(self) -> Any:
+        """The crew for which it is at work; None without one."""
+        return getattr(self.task, "crew", None) or self.agent.crew
 
     @property
     def about(self) -> dict[str, Any]:

@@ -70,12 +70,7 @@ class HookedUse:
 
     def _context(self, arguments: dict[str, Any]) -> ToolCallHookContext:
         state = self._state
-        return ToolCallHookContext(self._name, arguments, self._tool, _agent_of(state), state.task, crew_of(state))
-
-
-def crew_of(state: AgentState) -> Any:
-    """Return the crew for which an agent is at work; None without one."""
-    return getattr(state.task, "crew", None) or state.agent.crew
+        return ToolCallHookContext(self._name, arguments, self._tool, _agent_of(state), state.task, state.crew)
 
 
 def _agent_of(state: AgentState) -> Agent:
@@ -87,7 +82,7 @@ def _of_model(state: AgentState) -> tuple[LLMCallHookContext, recorded.Place]:
     """The hooks get a copy of the conversation; their changes are applied once they are recorded."""
     messages = copy.deepcopy(state.conversation.messages)
     asked = sum(message["role"] == "assistant" for message in messages)
-    about: dict[str, Any] = {"agent": _agent_of(state), "task": state.task, "crew": crew_of(state)}
+    about: dict[str, Any] = {"agent": _agent_of(state), "task": state.task, "crew": state.crew}
     return LLMCallHookContext(messages=messages, llm=state.model, iterations=asked, **about), (state.role, asked)
 
 

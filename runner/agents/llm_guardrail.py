@@ -50,10 +50,7 @@ def judge(rule: str, text: str, agent: Agent, journal: Journal, *, task: Any = N
     """Return whether the text satisfies the rule, and if not, why. Raises `TaskError` if the model gives no verdict."""
     asked = Conversation()
     asked.say(
-        {
-            "role": "system",
-            "content": f"{_JUDGE}\n\n{structured_output.wanted(Verdict)}",
-        },
+        {"role": "system", "content": f"{_JUDGE}\n\n{structured_output.wanted(Verdict)}"},
         {"role": "user", "content": _question(rule, text)},
     )
     state = loop.state_for(agent, asked, journal, task=task, response_model=Verdict, reported=False)

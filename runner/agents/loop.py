@@ -75,12 +75,13 @@ def work(state: AgentState) -> str:
 
     Raises `ModelError` if the model gives no answer, `TaskError` if the answer does not fit.
     """
+    form = state.response_model
     offered = [schema_of(tool, name) for name, tool in state.tools.items()]
     rules = Rules(
         max_iter=state.agent.max_iter,
         repairs=REPAIRS + state.failed * (REPAIRS + 1),
         answering=frozenset(name for name, tool in state.tools.items() if tool.result_as_answer) if offered else NONE,
-        unfit=_unfit(state.response_model),
+        unfit=None if form is None else lambda text: structured_output.read(text, form)[1],
     )
     tool_call.recall(state)
     summary = Summary()
@@ -97,10 +98,10 @@ def work(state: AgentState) -> str:
                     results = tool_call.use(state, calls, first, lambda call, text: _tell_use(state, call, text))
                     state.conversation.say(*results)
                 case Done(text):
-                    answer = _fitted(text, state.response_model)
+                    answer = _fitted(text, form)
                     _call_back(state, AgentFinish(thought="", output=answer, text=text))
                     return answer
-                case Fail(reason) if state.response_model is not None and not reason.startswith("gave"):
+                case Fail(reason) if form is not None and not reason.startswith("gave"):
                     what = reason.removeprefix("it is ")
                     raise TaskError(f"the answer of {state.agent.role!r} is {what}")
                 case Fail(reason):
@@ -129,10 +130,6 @@ def _ask(state: AgentState, tools: Sequence[Message]) -> bool:
     if not watch.taken:  # it was replayed
         take(message)
     return hook_calls.after_model_call(state) or changed
-
-
-def _unfit(model: type[BaseModel] | None) -> Callable[[str], str | None] | None:
-    return None if model is None else lambda text: structured_output.read(text, model)[1]
 
 
 def _fitted(text: str, model: type[BaseModel] | None) -> str:

@@ -29,6 +29,7 @@ from runner.events.call_events import (
 )
 from runner.events.sinks import republish, sinks
 from runner.llm.clients import Completion, Piece, ToolCalls
+from runner.llm.clients.completion import tool_call
 from runner.llm.llm import LLM, BaseLLM
 from runner.llm.recording import CallResult
 from runner.llm.recording.conversation_hash import hashed, offering, replayed
@@ -91,15 +92,14 @@ def _ask(
         return run_concurrently([lambda: _ask_ours(state, model, messages, tools, watch, chain, None)])[0]
     native = model.supports_function_calling()
     said = list(messages) if native else text_tool_protocol.format_messages(messages, tools)
-    extra = accepted(
-        model.call,
-        {
-            "from_task": state.task,
-            "from_agent": state.agent,
-            "response_model": state.response_model,
-            **({"tools": list(tools)} if native and tools else {}),
-        },
-    )
+    offered: dict[str, Any] = {
+        "from_task": state.task,
+        "from_agent": state.agent,
+        "response_model": state.response_model,
+    }
+    if native and tools:
+        offered["tools"] = list(tools)
+    extra = accepted(model.call, offered)
     number = sum(len(message.get("tool_calls") or ()) for message in messages)
 
     def call(messages: list[Message]) -> Any:
@@ -112,16 +112,8 @@ def _ask(
         return plain if native or not tools else text_tool_protocol.read(str(answer), number)
 
     watch.read = read
-    return read(
-        state.journal.step(
-            "model", call, (said,), {}, watch, kind="model", model=str(model.model), before=lambda: wait(state)
-        )
-    )
-
-
-def wait(state: AgentState) -> None:
-    """Wait until the rate limit admits a model call."""
-    state.journal.wait_for_turn()
+    about: dict[str, Any] = {"kind": "model", "model": str(model.model), "before": state.journal.wait_for_turn}
+    return read(state.journal.step("model", call, (said,), {}, watch, **about))
 
 
 def _ask_ours(
@@ -158,7 +150,7 @@ class StepObserver:
         self._begun = False
         self.reports = state.journal.watched
         self.taken = False
-        self.read: Callable[[Any], Message] = _as_message
+        self.read: Callable[[Any], Message] = lambda value: {"role": "assistant", "content": str(value)}
 
     def began(self) -> None:
         """A call is about to be made; the client may make it several times."""
@@ -206,10 +198,6 @@ class StepObserver:
             event_bus.emit(self._source, event)
 
 
-def _as_message(value: Any) -> Message:
-    return {"role": "assistant", "content": str(value)}
-
-
 def is_ours(model: BaseLLM) -> TypeGuard[LLM]:
     """Whether it is an `LLM` with unmodified methods, whose calls are journaled by the transport."""
     return isinstance(model, LLM) and type(model).call is LLM.call and model.journaled_by_transport
@@ -240,7 +228,7 @@ def _as_json(answer: Any, number: int) -> Any:
     """The answer of a custom model as JSON: text, or the part of a message with tool calls."""
     if isinstance(answer, str):
         return answer
-    if isinstance(answer, list) and answer and all(_is_call(one) for one in answer):
+    if isinstance(answer, list) and answer and all(_get(one, "function") for one in answer):
         calls = [_call(one, number + i) for i, one in enumerate(answer)]
         return {"content": answer.content if isinstance(answer, ToolCalls) else "", "tool_calls": calls}
     if isinstance(answer, BaseModel):
@@ -248,20 +236,12 @@ def _as_json(answer: Any, number: int) -> Any:
     return "" if answer is None else json.dumps(to_jsonable_python(answer), ensure_ascii=False)
 
 
-def _is_call(one: Any) -> bool:
-    return bool(_get(one, "function"))
-
-
 def _call(one: Any, number: int) -> Message:
     """Convert a tool call, a dict or an object of the client, to OpenAI's form."""
     function = _get(one, "function")
     arguments = _get(function, "arguments")
     text = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
-    return {
-        "id": str(_get(one, "id") or f"call_{number}"),
-        "type": "function",
-        "function": {"name": str(_get(function, "name") or ""), "arguments": text},
-    }
+    return tool_call(number, str(_get(one, "id") or ""), str(_get(function, "name") or ""), text)
 
 
 def _get(thing: Any, name: str) -> Any:

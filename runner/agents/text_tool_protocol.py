@@ -5,6 +5,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from runner.llm.clients.completion import tool_call
+
 Message = dict[str, Any]
 
 _ACTION = re.compile(r"^\s*Action:\s*(?P<name>[^\n]+)\n+\s*Action Input:\s*(?P<input>.*)", re.MULTILINE | re.DOTALL)
@@ -62,9 +64,5 @@ def read(text: str, number: int) -> Message:
     given = found["input"]
     if after := _AFTER.search(given):
         given = given[: after.start()]
-    call = {
-        "id": f"call_{number}",
-        "type": "function",
-        "function": {"name": found["name"].strip().strip("`*\"'"), "arguments": given.strip().strip("`").strip()},
-    }
+    call = tool_call(number, None, found["name"].strip().strip("`*\"'"), given.strip().strip("`").strip())
     return {"role": "assistant", "content": text[: found.start()].strip(), "tool_calls": [call]}

@@ -20,14 +20,9 @@ from runner.bundles import relative_paths
 from runner.core.errors import DiskTrouble, ModelError, RelativePath, Stop, TaskError, one_line
 from runner.core.idempotency import keyed
 from runner.core.redaction import redact
+from runner.engine.tool_events import ToolObserver
 from runner.events.bus import event_bus
-from runner.events.call_events import (
-    ToolSelectionErrorEvent,
-    ToolUsageErrorEvent,
-    ToolUsageFinishedEvent,
-    ToolUsageStartedEvent,
-    ToolValidateInputErrorEvent,
-)
+from runner.events.call_events import ToolSelectionErrorEvent, ToolUsageErrorEvent, ToolValidateInputErrorEvent
 from runner.hooks import registry
 
 Message = dict[str, Any]
@@ -74,11 +69,10 @@ class _Use:
 
     def step(self) -> tuple[str, str] | None:
         """The step's name and its identity as JSON; None if the call is not a step."""
+        tool = self._tool()
         try:
-            tool = self._tool()
-            return (
-                None if tool is None else (f"tool {self.name}", json.dumps(_as_given(arguments_of(tool, self._given))))
-            )
+            given = None if tool is None else json.dumps(_as_given(arguments_of(tool, self._given)))
+            return None if given is None else (f"tool {self.name}", given)
         except BadArguments:
             return None
 
@@ -113,19 +107,10 @@ class _Use:
             with keyed(key):
                 return self._run(tool, arguments)
 
-        given = _as_given(arguments)
-        text = str(
-            state.journal.step(
-                f"tool {self.name}",
-                _as_step(run),
-                (given,),
-                {},
-                watch,
-                kind="tool",
-                model=self.name,
-                counted=not tool.composed,
-            )
-        )
+        # It is identified by the JSON of its arguments, and the tool gets them as objects
+        about: dict[str, Any] = {"kind": "tool", "model": self.name, "counted": not tool.composed}
+        step = state.journal.step(f"tool {self.name}", lambda _: run(), (_as_given(arguments),), {}, watch, **about)
+        text = str(step)
         if watch.really_used:
             self._on_result(self._call, text)
         return text if hooked is None else hooked.after(arguments, text)
@@ -154,33 +139,20 @@ class _Use:
         return ERROR + why
 
 
-class _Watch:
-    """Reports a tool call that is really made."""
+class _Watch(ToolObserver):
+    """Reports a tool call that is really made, with its arguments and its agent."""
 
     def __init__(self, state: AgentState, tool: BaseTool, name: str, arguments: dict[str, Any]) -> None:
-        self._tool = tool
+        super().__init__(state.task, name, tool)
+        self._about |= {"tool_args": arguments, "agent": state.agent, **state.about}
         self.really_used = False
-        self._about: dict[str, Any] = {
-            "tool_name": name,
-            "tool_args": arguments,
-            "tool_class": type(tool).__qualname__,
-            "agent": state.agent,
-            **state.about,
-        }
-
-    def began(self) -> None:
-        event_bus.emit(self._tool, ToolUsageStartedEvent(**self._about))
 
     def ended(self, value: Any) -> None:
-        text = str(value)
-        if text.startswith(ERROR):
-            event_bus.emit(self._tool, ToolUsageErrorEvent(error=text.removeprefix(ERROR), **self._about))
+        if str(value).startswith(ERROR):
+            self.failed(str(value).removeprefix(ERROR))
         else:
-            event_bus.emit(self._tool, ToolUsageFinishedEvent(output=text, **self._about))
+            super().ended(str(value))
         self.really_used = True
-
-    def failed(self, error: BaseException) -> None:
-        event_bus.emit(self._tool, ToolUsageErrorEvent(error=error, **self._about))
 
 
 def _as_given(arguments: dict[str, Any]) -> Any:
@@ -188,27 +160,20 @@ def _as_given(arguments: dict[str, Any]) -> Any:
     return to_jsonable_python(arguments, fallback=repr, bytes_mode="base64")
 
 
-def _as_step(run: Callable[[], str]) -> Callable[[Any], str]:
-    """The step is identified by the JSON of its arguments; the tool gets them as objects."""
-    return lambda _: run()
-
-
 def _limited(state: AgentState, calls: Sequence[Message]) -> dict[int, str]:
     """The calls that exceed their tool's ``max_usage_count``, by position."""
     if not any(tool.max_usage_count is not None for tool in state.tools.values()):
         return {}
-    used: dict[str, int] = {}
-    for message in state.conversation.messages[:-1]:
-        for call in message.get("tool_calls") or ():
-            used[call["function"]["name"]] = used.get(call["function"]["name"], 0) + 1
+    before = [call for message in state.conversation.messages[:-1] for call in message.get("tool_calls") or ()]
+    used = Counter(call["function"]["name"] for call in before)
     found = {}
     for i, call in enumerate(calls):
         name = call["function"]["name"]
         tool = state.tools.get(name)
         most = tool.max_usage_count if tool is not None else None
-        if most is not None and used.get(name, 0) >= most:
+        if most is not None and used[name] >= most:
             found[i] = f"the tool {name!r} was used {most} times, and may not be used again"
-        used[name] = used.get(name, 0) + 1
+        used[name] += 1
     return found
 
 

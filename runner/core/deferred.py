@@ -35,20 +35,28 @@ class _Finder(MetaPathFinder):
         return spec
 
 
-class _Deferring(Loader):
-    """Loads one package, and runs its code later."""
+class LoaderAround(Loader):
+    """Loads a module as another loader does, but for how its code is run."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
-        self._lock = ForkSafeLock()
-        self._runs_in = 0  # the thread that runs it, which no forked process has
-        self._has_run = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """Create the module, as that loader does."""
         return self._loader.create_module(spec)
+
+
+class _Deferring(LoaderAround):
+    """Loads one package, and runs its code later."""
+
+    def __init__(self, loader: Loader) -> None:
+        super().__init__(loader)
+        self._lock = ForkSafeLock()
+        self._runs_in = 0  # the thread that runs it, which no forked process has
+        self._has_run = False
 
     def exec_module(self, module: ModuleType) -> None:
         vars(module).update(__getattr__=partial(self._look_up, module), __dir__=partial(self._list, module))

@@ -1,6 +1,5 @@
 """Events for steps of a task's own code, which count as tool calls."""
 
-from collections.abc import Callable
 from typing import Any
 
 from runner.events.bus import event_bus
@@ -10,7 +9,7 @@ from runner.events.call_events import ToolUsageErrorEvent, ToolUsageFinishedEven
 class ToolObserver:
     """Emits the events of a tool call for a durable step."""
 
-    def __init__(self, task: Any, name: str, function: Callable[..., Any]) -> None:
+    def __init__(self, task: Any, name: str, function: Any) -> None:
         kind = type(function).__qualname__
         self._about: dict[str, Any] = {"from_task": task, "tool_name": name, "tool_class": kind}
         self._source = function
@@ -23,6 +22,6 @@ class ToolObserver:
         """The step is recorded."""
         event_bus.emit(self._source, ToolUsageFinishedEvent(output=value, **self._about))
 
-    def failed(self, error: BaseException) -> None:
+    def failed(self, error: BaseException | str) -> None:
         """The step raised."""
         event_bus.emit(self._source, ToolUsageErrorEvent(error=error, **self._about))

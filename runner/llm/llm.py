@@ -4,10 +4,12 @@ import contextlib
 import functools
 import importlib
 import importlib.metadata
+import json
 import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
@@ -253,7 +255,7 @@ class LLM(BaseLLM):
 
         None if that is unknown (for a subclass), or if `recorded` cannot read the answer.
         """
-        from runner.llm.clients import recorded
+        from runner.llm.clients import recorded  # here and below, as who only describes a crew reads none
 
         target = self._target()
         if type(self) is not LLM or not recorded.can_read(target.client, stream or self.stream):
@@ -368,9 +370,7 @@ class LLM(BaseLLM):
         if not isinstance(status, int):  # the store's errors have one, too, in words
             status = None
         if status in (400, 422) and request.schema is not None:
-            return Request(
-                request.messages, request.tools, request.options, None, request.stream, request.on_chunk
-            ), pause
+            return replace(request, schema=None), pause
         half = isinstance(error, Unreadable | ValueError) or type(error).__module__.startswith("httpx")
         if (half and status is None) or status == 200:
             if attempt <= self.max_retries:
@@ -407,8 +407,6 @@ def _as_called(completion: Completion, functions: Mapping[str, Callable[..., Any
     if completion.tool_calls:
         call = completion.tool_calls[0]["function"]
         if functions and call["name"] in functions:
-            import json
-
             return functions[call["name"]](**json.loads(call["arguments"] or "{}"))
         return ToolCalls(completion.tool_calls, completion.text)
     if isinstance(response_model, type) and issubclass(response_model, BaseModel):

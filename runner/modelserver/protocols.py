@@ -5,8 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from runner.modelserver import responses
-from runner.modelserver.answers import Answer
+from runner.modelserver.answers import Answer, Call
 from runner.modelserver.request import ModelRequest
 
 PIECES = 4  #: how many a text is streamed in
@@ -16,21 +15,25 @@ def usage_of(request: ModelRequest, answer: Answer) -> tuple[int, int]:
     """Tokens of prompt and completion: what the answer says, else four characters each."""
     if answer.usage is not None:
         return answer.usage
-    said = len(answer.text) + sum(len(call.name) + len(_arguments(call.arguments)) for call in answer.calls)
+    said = len(answer.text) + sum(len(call.name) + len(arguments_of(call)) for call in answer.calls)
     asked = request.body.get("messages", request.body.get("input", ""))
     return max(1, len(json.dumps(asked)) // 4), max(1, said // 4)
 
 
-def _arguments(arguments: Any) -> str:
+def arguments_of(call: Call) -> str:
+    """The arguments of a call as JSON, or as the text that they are."""
+    arguments = call.arguments
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
-def _pieces(text: str) -> list[str]:
+def pieces_of(text: str) -> list[str]:
+    """The pieces in which a text is streamed."""
     size = max(1, -(-len(text) // PIECES))
     return [text[i : i + size] for i in range(0, len(text), size)]
 
 
-def _event(data: Any, name: str = "") -> bytes:
+def event_of(data: Any, name: str = "") -> bytes:
+    """An event of a stream."""
     head = f"event: {name}\n" if name else ""
     body = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
     return f"{head}data: {body}\n\n".encode()
@@ -62,20 +65,20 @@ def openai_stream(request: ModelRequest, answer: Answer) -> Iterator[bytes]:
     head = _openai_head(request, "chat.completion.chunk")
 
     def piece(delta: dict[str, Any], finish: str | None = None) -> bytes:
-        return _event({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}]})
+        return event_of({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}]})
 
     yield piece({"role": "assistant", "content": "" if answer.text or not answer.calls else None})
-    for part in _pieces(answer.text):
+    for part in pieces_of(answer.text):
         yield piece({"content": part})
     for index, call in enumerate(_openai_calls(request, answer)):
         function = call["function"]
         yield piece({"tool_calls": [{**call, "index": index, "function": {"name": function["name"], "arguments": ""}}]})
-        for part in _pieces(function["arguments"]):
+        for part in pieces_of(function["arguments"]):
             yield piece({"tool_calls": [{"index": index, "function": {"arguments": part}}]})
     yield piece({}, _finish(answer))
     if (request.body.get("stream_options") or {}).get("include_usage"):
-        yield _event({**head, "choices": [], "usage": _openai_usage(request, answer)})
-    yield _event("[DONE]")
+        yield event_of({**head, "choices": [], "usage": _openai_usage(request, answer)})
+    yield event_of("[DONE]")
 
 
 def _openai_head(request: ModelRequest, kind: str) -> dict[str, Any]:
@@ -85,7 +88,7 @@ def _openai_head(request: ModelRequest, kind: str) -> dict[str, Any]:
 def _openai_calls(request: ModelRequest, answer: Answer) -> list[dict[str, Any]]:
     return [
         {"id": f"call_{request.digest}_{n}", "type": "function",
-         "function": {"name": call.name, "arguments": _arguments(call.arguments)}}
+         "function": {"name": call.name, "arguments": arguments_of(call)}}
         for n, call in enumerate(answer.calls)
     ]  # fmt: skip
 
@@ -97,17 +100,6 @@ def _openai_usage(request: ModelRequest, answer: Answer) -> dict[str, int]:
 
 def _finish(answer: Answer) -> str:
     return "tool_calls" if answer.calls else "stop"
-
-
-def responses_body(request: ModelRequest, answer: Answer) -> dict[str, Any]:
-    """A response."""
-    return responses.body(request, answer, usage_of(request, answer))
-
-
-def responses_stream(request: ModelRequest, answer: Answer) -> Iterator[bytes]:
-    """Yield the answer as streamed events."""
-    for event in responses.stream(request, answer, usage_of(request, answer), PIECES):
-        yield _event(event, event["type"])
 
 
 def embeddings_body(request: ModelRequest) -> dict[str, Any]:
@@ -153,17 +145,17 @@ def anthropic_stream(request: ModelRequest, answer: Answer) -> Iterator[bytes]:
     prompt, completion = usage_of(request, answer)
 
     def event(kind: str, **more: Any) -> bytes:
-        return _event({"type": kind, **more}, kind)
+        return event_of({"type": kind, **more}, kind)
 
     begun = {**_anthropic_head(request), "content": [], "usage": {"input_tokens": prompt, "output_tokens": 1}}
     yield event("message_start", message=begun)
     for index, block in enumerate(_blocks(request, answer)):
         if block["type"] == "text":
-            empty, deltas = {**block, "text": ""}, [{"type": "text_delta", "text": p} for p in _pieces(block["text"])]
+            empty, deltas = {**block, "text": ""}, [{"type": "text_delta", "text": p} for p in pieces_of(block["text"])]
         else:
-            written = _arguments(answer.calls[index - bool(answer.text)].arguments)
+            written = arguments_of(answer.calls[index - bool(answer.text)])
             empty = {**block, "input": {}}
-            deltas = [{"type": "input_json_delta", "partial_json": p} for p in _pieces(written)]
+            deltas = [{"type": "input_json_delta", "partial_json": p} for p in pieces_of(written)]
         yield event("content_block_start", index=index, content_block=empty)
         for delta in deltas:
             yield event("content_block_delta", index=index, delta=delta)

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from runner.modelserver import protocols
+from runner.modelserver import protocols, responses
 from runner.modelserver.answers import Answer, Script, chooser
 from runner.modelserver.request import ModelRequest, Protocol
 
@@ -20,13 +20,12 @@ ENDPOINTS: dict[str, Protocol] = {
     "/responses": "responses",
     "/embeddings": "embeddings",
 }
-_WHOLE = {
-    "openai": protocols.openai_body, "anthropic": protocols.anthropic_body, "responses": protocols.responses_body,
-}  # fmt: skip
-_IN_PIECES = {
-    "openai": protocols.openai_stream, "anthropic": protocols.anthropic_stream,
-    "responses": protocols.responses_stream,
-}  # fmt: skip
+#: How an answer is sent by each protocol: whole, and in pieces.
+WAYS = {
+    "openai": (protocols.openai_body, protocols.openai_stream),
+    "anthropic": (protocols.anthropic_body, protocols.anthropic_stream),
+    "responses": (responses.body, responses.stream),
+}
 _SECRET = {"authorization", "x-api-key", "cookie", "proxy-authorization", "api-key"}
 
 
@@ -323,13 +322,13 @@ class _Handler(BaseHTTPRequestHandler):
         if request.protocol == "embeddings":
             body = protocols.embeddings_body(request)
         else:
-            body = _WHOLE[request.protocol](request, answer)
+            body = WAYS[request.protocol][0](request, answer)
         whole = json.dumps(body, ensure_ascii=False) if answer.body is None else answer.body
         data = b'{"choices": [{"mess' if answer.malformed else whole.encode()
         return self._bytes(answer.status, data, cut=answer.cut)
 
     def _stream(self, request: ModelRequest, answer: Answer) -> bool:
-        pieces = list(_IN_PIECES[request.protocol](request, answer))
+        pieces = list(WAYS[request.protocol][1](request, answer))
         if answer.malformed:
             pieces[len(pieces) // 2 :] = [b'data: {"choices": [{"del\n\n']
         sent = len(pieces) if answer.cut is None else int(len(pieces) * answer.cut)

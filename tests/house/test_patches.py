@@ -7,7 +7,8 @@ import pytest
 
 #: How one reaches into what others have made: a file with one of these stands in the table.
 REACHES = re.compile(
-    r"sys\.meta_path\.(?:insert|append)|setattr\((?:owner|place|os|sys|builtins|library|call)\b|sys\.set(?:trace|profile)\("
+    r"sys\.meta_path\.(?:insert|append)|(?<![.\w])(?:wrap|precede)\((?:module|library|session|multi|easy)\b"
+    r"|setattr\((?:owner|place|os|sys|builtins|library|call)\b|sys\.set(?:trace|profile)\("
     r"|vars\(crewai_event_bus\)|set_lock_backend|Knowledge\.add_sources = |TaskPool\.Pool = "
     r"|TRANSPORT_ALIASES\[|signal\.signal\(number, self\.|environ\.setdefault\(\""
     r"|decorated\.__init__ = |sys\.stdout = |worker_shutting_down\.lock = |\.handle_(?:async_)?request = "

@@ -181,13 +181,14 @@ class Gathered:
                     more = (piece.function.arguments if piece.function is not None else None) or ""
                     self._on_chunk(Piece(more, so_far(at, **call)))
 
-    @property
-    def complete(self) -> bool:
-        """Whether the model ended its answer itself."""
-        return bool(self._finish)
+    def whole(self) -> Completion:
+        """Return the whole answer. Raises `Unreadable` if the model did not end it itself."""
+        if not self._finish:
+            raise Unreadable("the stream was cut off")
+        return self.completion()
 
     def completion(self) -> Completion:
-        """Return the whole answer."""
+        """Return the answer as far as it came."""
         calls = [
             tool_call(number, call["id"], call["name"], call["arguments"])
             for number, (_, call) in enumerate(sorted(self._calls.items()))

@@ -11,7 +11,6 @@ from typing import Any
 from runner.core import deferred, waiting
 from runner.llm.clients import recorded
 from runner.llm.clients.completion import Completion, Gathered, Request, as_taken, named, read_openai, reading
-from runner.llm.clients.error_messages import Unreadable
 from runner.llm.clients.model_names import Target
 from runner.llm.clients.shared import OwnClient, SharedClients, arguments
 
@@ -50,7 +49,7 @@ class Client:
         with client.chat.completions.create(**as_taken(client.chat.completions.create, body)) as stream, reading():
             for chunk in stream:
                 gathered.add(chunk)
-        return _whole(gathered)
+        return gathered.whole()
 
     async def acomplete(self, request: Request) -> Completion:
         """Send the request and return the answer, like `complete`, without blocking the event loop."""
@@ -66,7 +65,7 @@ class Client:
                 with reading():
                     async for chunk in stream:
                         gathered.add(chunk)
-            return _whole(gathered)
+            return gathered.whole()
 
     def _body(self, request: Request) -> dict[str, Any]:
         body: dict[str, Any] = {"model": self._target.model, "messages": list(request.messages), **request.options}
@@ -120,9 +119,3 @@ def _order() -> tuple[str, ...]:
     with contextlib.suppress(Exception):  # another version's is made otherwise
         return tuple(create(resource, **dict.fromkeys((named(create) or set()) - _NOT_IN_BODY, "")))
     return ()
-
-
-def _whole(gathered: Gathered) -> Completion:
-    if not gathered.complete:
-        raise Unreadable("the stream was cut off")
-    return gathered.completion()

@@ -4,6 +4,7 @@ Only answers of the usual form are read here. For others, or in doubt, `read` re
 """
 
 import json
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,15 +36,14 @@ def _openai_stream(body: bytes, on_chunk: OnChunk | None) -> Completion:
         if chunk.error is not None:
             raise Unreadable("it reports an error")
         gathered.add(chunk)
-    if not gathered.complete:
-        raise Unreadable("it was cut off")
+    whole = gathered.whole()
     if on_chunk is not None:
         for piece in pieces:  # all can be read: it is not read again by the client
             on_chunk(piece)
-    return gathered.completion()
+    return whole
 
 
-_READ = {
+_READ: Mapping[tuple[str, bool], Callable[[bytes, OnChunk | None], Completion]] = {
     ("openai", False): lambda body, _: read_openai(_json(body)),
     ("openai", True): _openai_stream,
     ("anthropic", False): lambda body, _: read_anthropic(_json(body)),

@@ -16,7 +16,7 @@ __all__ = ["CallContext", "CallResult", "Usage", "caller", "calling", "journaled
 def journaled(journal: Journal, *, unattributed: bool = False) -> Iterator[None]:
     """Calls of models in this context are steps of this journal.
 
-    With ``strays`` also those from threads that do not know what they are part of, if it is the only such journal.
+    With ``unattributed`` also those from threads that do not know what they are part of, if it is the only such one.
     """
     watch_imports()
     with inside_of(journal, unattributed=unattributed):

@@ -24,7 +24,8 @@ from runner.llm.recording.wrapping import precede, wrap
 from runner.modelserver.stubs import elsewhere
 
 # Without their types, as what is private of them is used
-client, streams, multidict = (import_module(name) for name in ("aiohttp.client", "aiohttp.streams", "multidict"))
+client, multidict = (import_module(name) for name in ("aiohttp.client", "multidict"))
+StreamReader: Any = import_module("aiohttp.streams").StreamReader
 
 _DECODED = frozenset({"gzip", "deflate", "br", "zstd"})  #: by the library
 _making: ContextVar[RecordedCall | None] = ContextVar("runner_aiohttp_call", default=None)
@@ -173,7 +174,7 @@ def _decodes(session: Any, kw: dict[str, Any], response: Any) -> bool:
     return wanted and response.headers.get("Content-Encoding", "").lower() in _DECODED
 
 
-class _Part(streams.StreamReader):  # type: ignore[misc]  # of the library
+class _Part(StreamReader):  # type: ignore[misc]  # of the library
     """The part of a body that is recorded. Its reader then gets what ``ends`` raises."""
 
     ends: Callable[[], Awaitable[None]]
@@ -186,7 +187,7 @@ def _reader(body: bytes, ends: Callable[[], Awaitable[None]] | None = None) -> A
     """A stream of the library's with this body, which is complete, unless it ``ends`` otherwise."""
     loop = asyncio.get_running_loop()
     protocol = import_module("aiohttp.base_protocol").BaseProtocol(loop=loop)
-    reader = (streams.StreamReader if ends is None else _Part)(protocol, len(body) + 1, loop=loop)
+    reader = (StreamReader if ends is None else _Part)(protocol, len(body) + 1, loop=loop)
     if body:
         reader.feed_data(body)
     if ends is None:
@@ -259,8 +260,8 @@ def _reading(name: str) -> Any:
 class _Reader:
     """Passes a stream on while keeping it, with the iterators of aiohttp's own class."""
 
-    __aiter__, iter_any = streams.StreamReader.__aiter__, streams.StreamReader.iter_any
-    iter_chunked, iter_chunks = streams.StreamReader.iter_chunked, streams.StreamReader.iter_chunks
+    __aiter__, iter_any = StreamReader.__aiter__, StreamReader.iter_any
+    iter_chunked, iter_chunks = StreamReader.iter_chunked, StreamReader.iter_chunks
     read, readany, readchunk = _reading("read"), _reading("readany"), _reading("readchunk")
     readline, readuntil, readexactly = _reading("readline"), _reading("readuntil"), _reading("readexactly")
 

@@ -4,7 +4,7 @@ The run's events have it from its record. On the event bus it is emitted if ther
 of it itself.
 """
 
-from typing import Any, Protocol
+from typing import Any
 
 from runner.core.ledger import CallContext, Usage
 from runner.events.bus import event_bus
@@ -17,10 +17,13 @@ from runner.events.call_events import (
 from runner.llm.recording.call import Call
 
 
-class CallObserver(Protocol):
-    """Reports one call that is really made."""
+class CallObserver:
+    """Observes one call that is really made. This one reports nothing but that another request is recorded."""
 
-    reports: bool  #: whether it reports that the call was answered
+    reports = False  #: whether it reports that the call was answered
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
 
     def began(self) -> None:
         """The call is about to be made."""
@@ -33,6 +36,7 @@ class CallObserver(Protocol):
 
     def diverged(self) -> None:
         """Another request is recorded where this one was made."""
+        event_bus.emit(self._call, CallDivergedEvent(call=self._call.number, step=self._call.step or None))
 
 
 def observer_of(call: Call, caller: CallContext, model: str) -> CallObserver:
@@ -40,32 +44,13 @@ def observer_of(call: Call, caller: CallContext, model: str) -> CallObserver:
     return _AnnouncedCallObserver(call, caller) if caller.announced else _RelayedCallObserver(call, caller.agent, model)
 
 
-class NullCallObserver:
-    """Reports nothing but that another request is recorded."""
-
-    def __init__(self, call: Call, *, announced: bool) -> None:
-        self._call = call
-        self.reports = announced
-
-    def began(self) -> None:
-        """Nothing."""
-
-    def ended(self, usage: Usage) -> None:
-        """Nothing."""
-
-    def failed(self, why: str) -> None:
-        """Nothing."""
-
-    def diverged(self) -> None:
-        """Another request is recorded where this one was made."""
-        event_bus.emit(self._call, CallDivergedEvent(call=self._call.number, step=self._call.step or None))
-
-
-class _AnnouncedCallObserver(NullCallObserver):
+class _AnnouncedCallObserver(CallObserver):
     """The caller reports it."""
 
+    reports = True
+
     def __init__(self, call: Call, caller: CallContext) -> None:
-        super().__init__(call, announced=True)
+        super().__init__(call)
         self._caller = caller
 
     def began(self) -> None:
@@ -73,9 +58,11 @@ class _AnnouncedCallObserver(NullCallObserver):
             self._caller.leaving()
 
 
-class _RelayedCallObserver(NullCallObserver):
+class _RelayedCallObserver(CallObserver):
+    reports = True
+
     def __init__(self, call: Call, agent: str, model: str) -> None:
-        super().__init__(call, announced=True)
+        super().__init__(call)
         self._about: dict[str, Any] = {"model": model, "from_agent": agent or None}
 
     def began(self) -> None:

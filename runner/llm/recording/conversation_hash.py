@@ -71,17 +71,7 @@ class _Offer:
     """The chain of a call that is about to be made, until a request takes it."""
 
     def __init__(self, chain: str) -> None:
-        self._chain: str = chain
-        self._taken = False
-
-    def take(self) -> str:
-        if self._taken:  # a call that an observer of this one makes
-            return ""
-        self._taken = True
-        return self._chain
-
-    def release(self) -> None:
-        self._taken = False
+        self.chain, self.is_taken = chain, False
 
 
 offered: ContextVar[_Offer | None] = ContextVar("runner_chain", default=None)
@@ -93,16 +83,21 @@ def offering(chain: str | None) -> ContextValue[_Offer | None]:
 
 
 class Link:
-    """The chain of the request that is on its way here, if one is `offered`."""
+    """The chain of the request that is on its way here, if one is `offered`, and not taken: a call that an observer of
+    this one makes has none.
+    """
 
     def __init__(self) -> None:
-        self._offer = offered.get()
-        self.chain = self._offer.take() if self._offer is not None else ""
+        offer = offered.get()
+        self._offer = None if offer is None or offer.is_taken else offer
+        self.chain = ""
+        if self._offer is not None:
+            self._offer.is_taken, self.chain = True, self._offer.chain
 
     def break_off(self) -> None:
         """Nothing came of it: the client may make another one."""
-        if self._offer is not None and self.chain:
-            self._offer.release()
+        if self._offer is not None:
+            self._offer.is_taken = False
 
 
 NO_LINK = Link()

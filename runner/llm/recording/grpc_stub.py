@@ -185,6 +185,18 @@ def _quietly(settle: Callable[[], None]) -> None:
         settle()
 
 
+def _settling(theirs: Any) -> Any:
+    """A method that waits for a call's end, which is recorded by then."""
+
+    def ended(self: Any, timeout: float | None = None) -> Any:
+        try:
+            return theirs(self, timeout)
+        finally:
+            self.settle()
+
+    return ended
+
+
 @cache
 def _followed_class(theirs: Any) -> Any:
     class Followed(theirs):  # type: ignore[misc]  # of the library
@@ -210,23 +222,8 @@ def _followed_class(theirs: Any) -> Any:
                 self.stream.broke(error)
                 raise
 
-        def result(self, timeout: float | None = None) -> Any:
-            try:
-                return super().result(timeout)
-            finally:
-                self.settle()
-
-        def exception(self, timeout: float | None = None) -> Any:
-            try:
-                return super().exception(timeout)
-            finally:
-                self.settle()
-
-        def traceback(self, timeout: float | None = None) -> Any:
-            try:
-                return super().traceback(timeout)
-            finally:
-                self.settle()
+        result, exception = _settling(theirs.result), _settling(theirs.exception)
+        traceback = _settling(theirs.traceback)
 
         def __del__(self) -> None:
             try:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Sequence
 from types import ModuleType
 
+from runner.core.deferred import LoaderAround
 from runner.llm.recording import forked_processes  # noqa: F401 - it notices processes that are forked_processes before a client is loaded
 
 _TRANSPORTS = {
@@ -47,15 +48,11 @@ def watch_imports() -> None:
         if not any(isinstance(one, _Finder) for one in sys.meta_path):
             sys.meta_path.insert(0, _Finder())
         loaded = [module for name in _TRANSPORTS if (module := sys.modules.get(name)) is not None]
-        loading = [module for module in loaded if _is_loading(module)]
+        loading = [module for module in loaded if getattr(module.__spec__, "_initializing", False)]
         for module in loaded:
             if module not in loading:
                 _install(module)
         _watching = not loading
-
-
-def _is_loading(module: ModuleType) -> bool:
-    return bool(getattr(module.__spec__, "_initializing", False))
 
 
 def _install(module: ModuleType) -> None:
@@ -80,16 +77,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         return None
 
 
-class _Loader(importlib.abc.Loader):
-    def __init__(self, loader: importlib.abc.Loader) -> None:
-        self._loader = loader
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._loader, name)
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
+class _Loader(LoaderAround):
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)
         _install(module)

@@ -16,34 +16,36 @@ from runner.journal import steps
 from runner.journal.current_journal import current_journal
 from runner.journal.steps import current_step
 from runner.journal.tool_uses import Use, record_uses
+from runner.llm.recording.wrapping import wrap
 
 
 def install(module: Any) -> None:
     """Have the uses of its sessions recorded, and people asked, once in a process."""
     session = module.ClientSession
     if not hasattr(session.call_tool, "records_uses") and hasattr(module, "_default_elicitation_callback"):
-        _ask_people(module, session)
+        wrap(session, "__init__", functools.partial(_asking, module))
+        wrap(session, "call_tool", _raising)
     record_uses(session, "call_tool", _about)
 
 
-def _ask_people(module: Any, session: Any) -> None:
-    made, called = session.__init__, session.call_tool
-
-    @functools.wraps(made)
+def _asking(module: Any, theirs: Any) -> Any:
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        made(self, *args, **kwargs)
+        theirs(self, *args, **kwargs)
         if self._elicitation_callback is module._default_elicitation_callback and current_journal() is not None:
             self._elicitation_callback = functools.partial(_elicited, self, module)
 
-    @functools.wraps(called)
+    return init
+
+
+def _raising(theirs: Any) -> Any:
     async def call_tool(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            return await called(self, *args, **kwargs)
+            return await theirs(self, *args, **kwargs)
         finally:  # its server heard that the user went away
             if (asked := vars(self).pop("_runner_asked", None)) is not None:
                 raise asked
 
-    session.__init__, session.call_tool = init, call_tool
+    return call_tool
 
 
 async def _elicited(session: Any, module: Any, context: Any, params: Any) -> Any:

@@ -15,7 +15,7 @@ from runner.journal.journal import Journal
 from runner.llm.clients import prompt_caching
 from runner.llm.recording import code_location, wire
 from runner.llm.recording.call import Call
-from runner.llm.recording.call_observer import CallObserver, NullCallObserver, observer_of
+from runner.llm.recording.call_observer import CallObserver, observer_of
 from runner.llm.recording.conversation_hash import NO_LINK, Link, offered
 from runner.llm.recording.decoding import decoder
 from runner.modelserver.stubs import Standin, named, standin_here
@@ -164,7 +164,7 @@ class RecordedCall:
         self._observer: CallObserver = (
             observer_of(call, self._caller, call.entry.model)
             if (call.watched or self._caller.announced) and not self._unattributed  # else it is no part of any scope
-            else NullCallObserver(call, announced=False)
+            else CallObserver(call)
         )
         call.open()
         if self._observer.reports:

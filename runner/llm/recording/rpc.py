@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from runner.core.ledger import NO_TOKENS, Usage
 from runner.llm.recording import protobuf, wire
-from runner.llm.recording.parsers import CallParser, parsers
+from runner.llm.recording.parsers import parsers
 
 HEADERS = (("Content-Type", "application/grpc"),)
 """Those of each answer that is recorded: metadata is not, as it may hold what is secret."""
@@ -101,11 +101,8 @@ def request(address: str, message: bytes, recorded: Callable[[str], bool]) -> wi
     if service is not None:
         digest = wire.digest("POST", address, message, recorded)
         return wire.Request(digest, partial(_model, service, address, message), None, usage=partial(_usage_of, service))
-    for parser in parsers():
-        if parser.may_be("POST", address) and (model := parser.model(address, message)) is not None:
-            digest = wire.digest("POST", address, message, recorded)
-            return wire.Request(digest, partial(str, model[:200]), None, usage=partial(_usage_by, parser))
-    return None
+    added = wire.added("POST", address, message, recorded)
+    return added and added._replace(ends=None, usage=added.usage and partial(_usage_by, added.usage), is_bodiless=False)
 
 
 def _model(service: _Service, address: str, message: bytes) -> str:
@@ -128,11 +125,11 @@ def _counts(service: _Service, message: bytes) -> dict[str, object]:
     return {**counts, "prompt_tokens_details": counts, "completion_tokens_details": counts}
 
 
-def _usage_by(parser: CallParser, body: bytes) -> Usage:
+def _usage_by(read: Callable[[bytes], Usage | None], body: bytes) -> Usage:
     """The highest of what a parser reads in the messages of an answer."""
     found = NO_TOKENS
     for message in messages(body):
-        found = Usage(*map(max, found, parser.usage(message) or NO_TOKENS))
+        found = Usage(*map(max, found, read(message) or NO_TOKENS))
     return found
 
 

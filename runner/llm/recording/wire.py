@@ -101,17 +101,17 @@ def request(method: str, url: str, body: bytes, recorded: IsRecorded) -> Request
     """The call that a request is; None if it is none. One that is ``recorded`` was parsed when it was made."""
     plain, known, named, ends, chat, all_said = _place(url)
     if method != "POST" or not known:
-        return _added(method, url, body, recorded)
+        return added(method, url, body, recorded)
     found = _digest(method, plain, body, recorded)
     if recorded is not None and recorded(found):
         return Request(found, lambda: _model(body, named) or "", ends, chat, all_said=all_said)
     model = _model(body, named)
     if model is None:
-        return _added(method, url, body, recorded)
+        return added(method, url, body, recorded)
     return Request(found, partial(str, model), ends, chat, None, all_said)
 
 
-def _added(method: str, url: str, body: bytes, recorded: IsRecorded) -> Request | None:
+def added(method: str, url: str, body: bytes, recorded: IsRecorded) -> Request | None:
     """The call, if a parser that is installed says it is one."""
     for parser in parsers():
         if parser.may_be(method, url) and (model := parser.model(url, body)) is not None:

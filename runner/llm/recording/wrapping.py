@@ -5,16 +5,16 @@ from collections.abc import Callable
 from typing import Any
 
 
-def wrap(owner: Any, name: str, wrapped: Callable[[Any], Any]) -> None:
+def wrap(kind: Any, name: str, wrapped: Callable[[Any], Any]) -> None:
     """Replace a method by ``wrapped`` of it. Does nothing the second time, or where there is no such method."""
-    theirs = getattr(owner, name, None)
+    theirs = getattr(kind, name, None)
     if theirs is not None and not hasattr(theirs, "journaled"):
         ours: Any = functools.wraps(theirs)(wrapped(theirs))
         ours.journaled = True
-        setattr(owner, name, ours)
+        setattr(kind, name, ours)
 
 
-def precede(owner: Any, name: str, look: Callable[..., object]) -> None:
+def precede(kind: Any, name: str, look: Callable[..., object]) -> None:
     """Have ``look`` called before a method, with the same arguments."""
 
     def wrapped(theirs: Any) -> Any:
@@ -24,4 +24,4 @@ def precede(owner: Any, name: str, look: Callable[..., object]) -> None:
 
         return method
 
-    wrap(owner, name, wrapped)
+    wrap(kind, name, wrapped)

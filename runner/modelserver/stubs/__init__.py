@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from typing import Literal, cast, get_args
 from urllib.parse import urlsplit
 
+from runner.core import settings
 from runner.core.errors import UsageError
 
 Standin = Literal["demo", "offline"]
@@ -93,5 +94,6 @@ def root(standin: Standin) -> str:
             from runner.modelserver import ModelServer
             from runner.modelserver.stubs import demo
 
-            _demos[os.getpid()] = ModelServer(demo.answer, models=("demo",), delay=demo.delay(), keep=0).start().root
+            server = ModelServer(demo.answer, models=("demo",), delay=settings.demo_delay(), keep=0)
+            _demos[os.getpid()] = server.start().root
         return _demos[os.getpid()]

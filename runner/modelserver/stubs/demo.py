@@ -4,7 +4,6 @@ import json
 import re
 from typing import Any
 
-from runner.core.settings import demo_delay
 from runner.modelserver import Answer, Call, ModelRequest
 from runner.modelserver.schemas import instance_of
 
@@ -12,11 +11,6 @@ MARK = "[DEMO]"
 MOST_CALLS = 3  #: rounds of tool calls in one conversation
 
 _ABOUT_OTHERS = re.compile(r"(delegate|ask)[ _-]\w+[ _-]to|^ask_question|^delegate_work", re.IGNORECASE)
-
-
-def delay() -> float:
-    """Seconds that an answer takes, so that one sees it at work."""
-    return demo_delay()
 
 
 def answer(request: ModelRequest) -> Answer:
