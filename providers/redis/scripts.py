@@ -61,11 +61,12 @@ _READS = frozenset(
 
 _RIGHTS = (
     "local may,any=redis.acl_check_cmd,KEYS[1] "
-    "local function deny(...) for _,one in ipairs({...}) do if not may(one,any,any,any) then "
+    "local function deny(...) for _,one in ipairs({...}) do if not may(one,any,any) then "
     """error({err="NOPERM This user has no permissions to run the '"..string.lower(one).."' command"}) end end end"""
 )
-"""A command is asked about with a key wherever it may have one. For a user who may not use all keys Valkey looks for
-them, and crashes where one is not given."""
+_OF_TWO_KEYS = ("COPY", "RENAME")
+"""A command is asked about with as many keys as it must have. For a user who may not use all keys Valkey looks for
+them, and crashes where one is not given. Each argument of a question is a tenth of its time, or more."""
 
 Clock = str
 SERVER_CLOCK: Clock = "now"
@@ -93,12 +94,14 @@ class LuaScript:
         body, libraries = _with_keys(source), list[str]()
         for lib in reversed(slots.get("USES", [])):
             libraries = _used(_library(clock if lib == "now" else lib), [*libraries, body]) + libraries
-        body = " ".join([*libraries, body])
-        self.commands = sorted(set(_COMMAND.findall(body)))
-        body = self._with_rights(body, asks=_NEEDS.search(source) is not None)
+        self.commands = sorted(set(_COMMAND.findall(" ".join([*libraries, body]))))
+        if not _READS.issuperset(self.commands):
+            if not _NEEDS.search(source):
+                body = f"needs_all() {body}"
+            libraries, body = [_RIGHTS, *map(self._with_questions, libraries)], self._with_questions(body)
         self._has_rest = self.types[-1:] == ["rest"]
         kinds = [kind.rstrip("?") for kind in self.types if kind != "rest"]
-        called = {name for names in _CALLED.findall(body) for name in names}
+        called = {name for text in [*libraries, body] for names in _CALLED.findall(text) for name in names}
         kinds += [kind for kind in _types() if kind in called]
         checks = [
             f"if #KEYS~={len(self.keys)} or #ARGV{'<' if self._has_rest else '~='}{len(self.argv) - self._has_rest} "
@@ -107,12 +110,14 @@ class LuaScript:
         binds = [f"local {key}=KEYS[{i}]" for i, key in enumerate(self.keys, 1)]
         for i, (arg, kind) in enumerate(zip(self.argv, self.types, strict=True), 1):
             binds.append(_bind(arg, f"ARGV[{i}]", kind) if kind != "rest" else f"local {arg}={i - 1}")
-            if f"{arg}_text" in body:
+            if any(f"{arg}_text" in text for text in [*libraries, body]):
                 binds.append(f"local {arg}_text=ARGV[{i}]")
-        rest = [*checks, *binds, body]
+        given = " ".join([*checks, *binds])
+        types = list[str]()
         for kind in reversed(_with_those_used(["wrong", *kinds])):
-            rest = _used(_library(kind, "types"), rest) + rest
-        self.text = " ".join([f'local SCRIPT="{name}" local PROTOCOL={PROTOCOL}', *rest]).encode()
+            types = _used(_library(kind, "types"), [*types, given, *libraries, body]) + types
+        start = f'local SCRIPT="{name}" local PROTOCOL={PROTOCOL}'
+        self.text = " ".join([start, *types, given, *libraries, body]).encode()
         self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest()
         self._order = (*self.keys, *self.argv)
         self._names = frozenset(self._order)
@@ -124,19 +129,16 @@ class LuaScript:
         found = [len(self.keys), *map(slots.__getitem__, self._order)]
         return found[:-1] + found[-1] if self._has_rest else found
 
-    def _with_rights(self, body: str, *, asks: bool) -> str:
-        """The body, which is refused before its first write where the user may not do all that comes after it."""
-        if _READS.issuperset(self.commands):
-            return body
-        if not asks:
-            body = f"needs_all() {body}"
+    def _with_questions(self, text: str) -> str:
+        """The text in which the script is refused before its first write, where its user may not do all after it."""
 
-        def check(needs: re.Match[str]) -> str:
-            commands = re.findall(r'"\w+"', needs[1]) or [f'"{command}"' for command in self.commands]
-            asked = " and ".join(f"may({command},any,any,any)" for command in commands)
-            return f"if not({asked}) then deny({','.join(commands)}) end"
+        def question(needs: re.Match[str]) -> str:
+            commands = re.findall(r"\w+", needs[1]) or self.commands
+            asked = (f'may("{one}",any{",any" if one in _OF_TWO_KEYS else ""})' for one in commands)
+            denied = ",".join(f'"{one}"' for one in commands)
+            return f"if not({' and '.join(asked)}) then deny({denied}) end"
 
-        return f"{_RIGHTS} {_NEEDS.sub(check, body)}"
+        return _NEEDS.sub(question, text)
 
     def packed(self, **slots: Any) -> bytes:
         """The command, for a server that knows the script."""
@@ -251,12 +253,16 @@ def _library(name: str, folder: str = "lib") -> dict[str, str]:
 def _used(definitions: dict[str, str], after: list[str]) -> list[str]:
     """Those of a library that are named in what comes after it: the server makes each of them with every call."""
     found = list[str]()
-    words = {word for text in after for word in _WORD.findall(_COMMENT.sub("", text))}
+    words = {word for text in after for word in _words(text)}
     for name, one in reversed(definitions.items()):
         if name in words:
             found.insert(0, one)
             words.update(_WORD.findall(one))
     return found
+
+
+def _words(text: str) -> set[str]:
+    return set(_WORD.findall(_COMMENT.sub("", text)))
 
 
 @cache

@@ -37,7 +37,7 @@ end
 local last = #next == 0 and not expansion  -- nothing of this run continues
 local alone_next = process ~= "" and #next == 1 and next[1].needs == 1  -- this process continues with it, and nothing is sent, mostly
 local r, b, id, bundle, adapter, on, environment, latest, most, batch, status, scope, count, remain, head, from, asked
-local done, edited, parent, parent_seq, known_before, holes
+local done, edited, parent, parent_seq, known_before, holes, aside
 if last then
   r = redis.call("HMGET", run, "id", "bundle", "adapter", "checkpoint_on", "environment", "events", "max_checkpoints", "batch", "keep",
                  "branch", "live")
@@ -47,10 +47,11 @@ if last then
   status, scope, count, remain, head, from, asked, done, edited, parent, parent_seq, known_before = unpack(b)
 else
   r = alone_next and of_run(run, "max_checkpoints", "batch") or of_run(run, "max_checkpoints", "batch", "queue", "direct", "envelope")
-  b = of_branch(branch, "seq", "left", "head", "from", "asked", "done", "edited", "parent", "parent_seq", "before", "holes")
+  b = of_branch(branch, "seq", "left", "head", "from", "asked", "done", "edited", "parent", "parent_seq", "before", "holes", "aside")
   id, bundle, adapter, on, environment, latest, most, batch = r[1], r[2], r[5], r[13], r[14], r[15], r[16], r[17]
   status, scope, count, remain, head, from, asked = b[1], b[6], b[7], b[8], b[9], b[10], b[11]
   done, edited, parent, parent_seq, known_before, holes = b[12], b[13], b[14], b[15], b[16], b[17]
+  aside = b[18]
 end
 if holes then  -- what was done after something that is done again is not
   local all = next
@@ -79,7 +80,13 @@ if process ~= "" then
   if not going and queue ~= "" then waits = waiting(home, queue, run, adapter, environment) end
 end
 redis.call("XLEN", events_key(run))
-local alone = redis.call("SCARD", open_key(branch)) == 1
+local alone = false  -- whether it is the last, and nothing else of the branch is in flight
+if left > 0 then
+  redis.call("SCARD", open_key(branch))
+else
+  local open = redis.call("SRANDMEMBER", open_key(branch), 2)
+  alone = #open == 1 and open[1] == key
+end
 redis.call("HLEN", claims_key(home, worker))
 local counts = replayed or (t[6] and t[6] ~= "")
 local bare = last and not counts and left <= 0 and bundle ~= ""
@@ -102,7 +109,7 @@ elseif #next > (going and going.job.needs == 1 and 1 or 0) then
   intact_tasks(branch, next)
 end
 local known = {}
-local branches = left <= 0 and alone and redis.call("SRANDMEMBER", branches_key(run), 2) or {}
+local branches = alone and redis.call("SRANDMEMBER", branches_key(run), 2) or {}
 if #branches == 1 then
   known.done, known.bundle, known.bare = branches, intact_last(home, bundle, batch), is_first or bare and is_bare(run, branch)
 elseif left <= 0 then
@@ -111,15 +118,23 @@ elseif left <= 0 then
 end
 local taken = waits or going
 if counts or holes or expansion or t[11] or t[12] or status ~= "running" or tonumber(asked or 0) > 0 or tonumber(most or 0) > 0
+   or gone + before > 0 or tonumber(aside or 0) > 0
    or (latest or 0) % 100 > 96 or left <= 0 and not (known.done and bare)
    or taken and is_seldom(taken.r or r, taken.t, taken.found) then
   needs_all()
 else  -- as most do: fewer questions
-  needs("RPUSH", "DEL", "SREM", "HDEL", "XADD", "HSET", "ZADD")
-  if #next > 0 then needs("SADD", "HGET", "HINCRBY") end
-  if #next > (going and 1 or 0) then needs("LPUSH") end
-  if left <= 0 then needs("ZREM", "PEXPIRE", "PEXPIREAT", "COPY", "RENAME") end
-  if batch then needs("HINCRBY") end
+  needs("RPUSH", "DEL", "HDEL", "XADD", "HSET")
+  if not alone then needs("SREM") end
+  local sent = #next > (going and 1 or 0)
+  if #next > 0 then needs("SADD") end
+  if sent or #next > 0 and next[1].needs > 1 then needs("HINCRBY") end
+  if sent then needs("LPUSH") end
+  if sent or left <= 0 or asked_for(on, "task_completed") then needs("ZADD") end
+  if left <= 0 then
+    needs("ZREM", "PEXPIRE")
+    if batch then needs("HINCRBY") else needs("COPY", "RENAME") end
+    if tonumber(known.bundle[2] or 0) < 2 then needs("PEXPIREAT") end
+  end
   if waits then needs("RPOP", "ZREM") end
 end
 local at = now()
@@ -142,10 +157,10 @@ if t[11] then
   close_open(run, name, task)
   latest = redis.call("HGET", run, "events")
 end
-redis.call("DEL", task, kept and task or journal)
+redis.call("DEL", task, kept and task or journal, alone and open_key(branch) or task)
 if kept then keep_journal(branch, key, seq, redis.call("HGET", run, "keep")) end
 if t[12] and not kept then redis.call("DEL", steps_key(branch, key)) end
-if redis.call("SREM", open_key(branch), key) == 0 then known.done = nil end
+if not alone then redis.call("SREM", open_key(branch), key) end
 redis.call("HDEL", claims_key(home, worker), id .. "|" .. name .. "|" .. key)
 if counts then
   account(run, name, key, "replayed", replayed)

@@ -33,9 +33,15 @@ for i, one in ipairs(runs) do
 end
 if #new == 0 then return answers end
 fields.batch = batch
+if is_usual(fields, all_unknown) then
+  needs("HSETNX", "PERSIST", "HSET", "XADD", "COPY", "RENAME", "SADD", "ZADD", "LPUSH")
+else
+  needs_all()
+end
+local at = now()
 begin_bundle(bundle, fields, plan, #new)
 redis.call("HINCRBY", batch_key(home, batch), "active", #new)
-create(home, new, fields, plan, ready, tasks_left, stamp, now())
+create(home, new, fields, plan, ready, tasks_left, stamp, at)
 add_all("ZADD", batch_runs_key(home, batch), numbers)
 for _, k in ipairs({batch_key(home, batch), batch_runs_key(home, batch), batch_ended_key(home, batch)}) do redis.call("PERSIST", k) end
 return answers

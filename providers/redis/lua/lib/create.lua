@@ -27,6 +27,10 @@ local function intact_new(run, ready)
   end
   intact_tasks(branch, ready)
 end
+-- Whether runs begin as most do, of which fewer commands are asked about.
+local function is_usual(fields, unknown)
+  return unknown and fields.bundle ~= "" and fields.envelope ~= "" and not asked_for(fields.checkpoint_on, "crew_kickoff_started")
+end
 -- many: how many runs of this bundle begin.
 local function begin_bundle(bundle, fields, plan, many)
   if fields.bundle == "" then return end
