@@ -140,16 +140,10 @@ def _fitted(text: str, model: type[BaseModel] | None) -> str:
 
 
 def _tell_use(state: AgentState, call: Mapping[str, Any], text: str) -> None:
-    function = call["function"]
-    thought = next(
-        (str(m.get("content") or "") for m in reversed(state.conversation.messages) if m["role"] == "assistant"), ""
-    )
-    _call_back(
-        state,
-        AgentAction(
-            thought=thought, tool=function["name"], tool_input=function["arguments"], text=thought, result=text
-        ),
-    )
+    tool, given = call["function"]["name"], call["function"]["arguments"]
+    answers = (one for one in reversed(state.conversation.messages) if one["role"] == "assistant")
+    thought = str(next(answers, {}).get("content") or "")
+    _call_back(state, AgentAction(thought=thought, tool=tool, tool_input=given, text=thought, result=text))
 
 
 def _call_back(state: AgentState, step: AgentAction | AgentFinish) -> None:

@@ -95,8 +95,7 @@ class ModelServer:
     @property
     def requests(self) -> int:
         """How many requests came, those that got an error among them."""
-        with self._lock:
-            return self._requests
+        return self._requests
 
     @property
     def paid(self) -> int:
@@ -104,8 +103,7 @@ class ModelServer:
 
         One counts from the moment it has come, whether or not its client lived to hear the answer.
         """
-        with self._lock:
-            return self._paid
+        return self._paid
 
     @property
     def tokens(self) -> tuple[int, int]:
@@ -116,8 +114,7 @@ class ModelServer:
     @property
     def at_once(self) -> int:
         """The most requests that were being answered at the same time."""
-        with self._lock:
-            return self._most
+        return self._most
 
     @property
     def log(self) -> list[ModelRequest]:

@@ -7,6 +7,7 @@ of the class's methods: they become what those make when the entry is asked for.
 import difflib
 import sys
 from collections.abc import Callable, Iterable
+from operator import call
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +55,11 @@ class Entries(dict[str, Any]):
             elif value is not None:
                 found[key] = meant(key, what, use, value)
 
-        mean("tools", "tool", _call)
+        mean("tools", "tool", call)
         mean("step_callback", "callback", _itself)
         if self._kind == "task":
-            mean("agent", "agent", _call)
-            mean("context", "task", _call)
+            mean("agent", "agent", call)
+            mean("context", "task", call)
             mean("callback", "callback", _itself)
             mean("callbacks", "callback", _itself)
             for key in ("output_json", "output_pydantic"):
@@ -97,10 +98,6 @@ def _read(file: Path) -> dict[str, Any]:
     if not isinstance(found or {}, dict):
         raise BadCrew(f"{file.name}: not a mapping of names to entries")
     return found or {}
-
-
-def _call(method: Callable[[], Any]) -> Any:
-    return method()
 
 
 def _itself(thing: Any) -> Any:
