@@ -1,4 +1,4 @@
-"""An agent: who does a task."""
+"""Agents: who does a task, or is asked without a crew."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, cast
@@ -135,3 +135,29 @@ class Agent(BaseModel):
     def fork(cls, config: CheckpointConfig, branch: str | None = None) -> Self:
         """`from_checkpoint` on a new branch."""
         return cast("Self", engine_of("crews").restore(cls, config, fork=True, branch=branch))
+
+
+class LiteAgent(Agent):
+    """An `Agent` that is only asked by ``kickoff``. ``max_iterations`` is its ``max_iter`` (default 15);
+    ``response_format`` is the default for its kickoffs.
+    """
+
+    max_iter: int = Field(default=15, ge=0)
+    response_format: type[BaseModel] | None = Field(default=None, exclude=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _renamed(cls, given: Any) -> Any:
+        if isinstance(given, dict) and "max_iterations" in given:
+            return {("max_iter" if name == "max_iterations" else name): value for name, value in given.items()}
+        return given
+
+    def kickoff(
+        self,
+        messages: "str | list[dict[str, Any]]",
+        response_format: type[BaseModel] | None = None,
+        input_files: "Mapping[str, Any] | None" = None,
+        from_checkpoint: CheckpointConfig | None = None,
+    ) -> LiteAgentOutput:
+        """Ask the agent and return its answer. Raises what its model raised."""
+        return super().kickoff(messages, response_format or self.response_format, input_files, from_checkpoint)

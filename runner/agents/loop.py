@@ -141,8 +141,8 @@ def _fitted(text: str, model: type[BaseModel] | None) -> str:
 
 def _tell_use(state: AgentState, call: Mapping[str, Any], text: str) -> None:
     tool, given = call["function"]["name"], call["function"]["arguments"]
-    answers = (one for one in reversed(state.conversation.messages) if one["role"] == "assistant")
-    thought = str(next(answers, {}).get("content") or "")
+    answers = (one.get("content") for one in reversed(state.conversation.messages) if one["role"] == "assistant")
+    thought = str(next(answers, None) or "")
     _call_back(state, AgentAction(thought=thought, tool=tool, tool_input=given, text=thought, result=text))
 
 

@@ -36,7 +36,7 @@ PATHS: dict[str, tuple[str, ...]] = {
     "hooks.dispatch": ("hooks", "hooks.registry"),
     "hooks.llm_hooks": ("hooks", "hooks.registry"),
     "hooks.tool_hooks": ("hooks", "hooks.registry"),
-    "lite_agent": ("agents.lite_agent", "core.output"),
+    "lite_agent": ("agents.agent", "core.output"),
     "lite_agent_output": ("core.output",),
     "llms": (),
     "llms.base_llm": ("llm", "hooks.registry"),
