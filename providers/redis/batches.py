@@ -10,7 +10,7 @@ from runner.providers.records import BranchRecord, Committed, NewRun, RunRecord,
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.connection import Client
 from runner.providers.redis.records import RUN_FIELDS, branch_record, present, run_record
-from runner.providers.redis.scripts import specifications, stamp
+from runner.providers.redis.scripts import specifications
 from runner.providers.redis.stream import entries_of
 
 MAIN = "main"  #: the branch that a run begins with
@@ -26,18 +26,15 @@ class Batches:
 
     def create(self, batch: str, plan: Plan, fields: dict[str, str], runs: Sequence[NewRun]) -> list[str]:
         """Accept runs of one plan. See `runner.engine.ports.Batches.create`."""
-        home = self.home
-        answers: list[str] = scripts.load("create_runs")(
+        answers: list[str] = scripts.load("create_runs").at(
             self.client,
-            home=home,
-            bundle=keys.key("bundle_key", home=home, sha=fields["bundle"]),
+            of=fields["bundle"],
             batch=batch,
             runs=json.dumps([{"id": one.id, "number": one.number, **one.fields} for one in runs]),
             fields=json.dumps(fields),
             plan=plan.to_json(),
             ready=specifications(frontier(plan, frozenset())),
             tasks_left=len(plan.tasks),
-            stamp=stamp(),
         )
         return answers
 

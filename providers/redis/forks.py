@@ -8,11 +8,11 @@ from runner.core.errors import no_run
 from runner.core.output import unpack_output
 from runner.core.plan.branching import pack, starts, visible
 from runner.providers.records import Position, Regrown, committed_record
-from runner.providers.redis import history, keys, scripts
+from runner.providers.redis import history, scripts
 from runner.providers.redis.connection import Client
 from runner.providers.redis.history import Ancestor
 from runner.providers.redis.runs import Runs
-from runner.providers.redis.scripts import specifications, stamp
+from runner.providers.redis.scripts import specifications
 
 SCRIPTS = ("find_position", "fork")
 """What a fork runs: one that reads, one that writes."""
@@ -31,9 +31,9 @@ def position(
     It comes with those of the ``outputs`` that are committed there: one round trip, however many branches there are.
     """
     wanted = list(outputs)
-    state, *found = scripts.load("find_position")(
+    state, *found = scripts.load("find_position").at(
         client,
-        run=keys.run_key(run_id, keys.home_of(client)),
+        run_id,
         name=branch or "",
         checkpoint=checkpoint or "",
         tasks=json.dumps(wanted, ensure_ascii=False),
@@ -91,8 +91,6 @@ def create(
     Returns "forked", "gone", "changed", "taken" or "no bundle".
     """
     ready = regrown.ready if regrown else starts(where.plan, rerun)
-    home = keys.home_of(client)
-    run = keys.run_key(where.run_id, home)
     fields: dict[str, Any] = {"seq": where.seq, "parent_seq": where.seq}
     if regrown is None:
         fields["todo"] = pack(where.plan, rerun)
@@ -108,13 +106,10 @@ def create(
     if edits:
         fields["edits"] = json.dumps(list(edits), ensure_ascii=False)
     return str(
-        scripts.load("fork")(
+        scripts.load("fork").at(
             client,
-            home=home,
-            run=run,
-            branch=keys.branch_key(where.run_id, name, home),
-            bundle=keys.key("bundle_key", home=home, sha=where.bundle),
-            name=name,
+            *(where.run_id, name),
+            of=where.bundle,
             fields=json.dumps(fields, ensure_ascii=False),
             parent=where.branch,
             expected_plan=where.digest,
@@ -123,6 +118,5 @@ def create(
             kept=json.dumps([task.key for task in ready if task.key in kept], ensure_ascii=False),
             upto=where.seq if where.named else "",
             tasks_left=len(regrown.ready if regrown else rerun),
-            stamp=stamp(),
         )
     )

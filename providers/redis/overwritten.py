@@ -46,10 +46,9 @@ def remove(client: Any, home: str, *, waits: bool = False) -> bool:
             client.pexpire(mending, PAUSE_MS)
             removed |= _remove(client, home, some, runs)
         if removed & {keys.key(index, home=home) for index in _INDEXES}:
-            indexes = {index.removesuffix("_key"): keys.key(index, home=home) for index in _INDEXES}
             for some in _parts(runs):
                 client.pexpire(mending, PAUSE_MS)
-                scripts.load("relist")(client, home=home, ids=json.dumps(some), **indexes)
+                scripts.load("relist").at(client, home=home, ids=json.dumps(some))
         if removed:
             client.delete(mending)
         else:

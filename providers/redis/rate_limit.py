@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Sequence
 
 from runner.journal.rate_limit import MINUTE, Limit
-from runner.providers.redis import keys, scripts
+from runner.providers.redis import scripts
 from runner.providers.redis.connection import Client
 
 
@@ -13,14 +13,13 @@ class RunPace:
     """Counts the calls of one run."""
 
     def __init__(self, client: Client, run_id: str) -> None:
-        self._client, self._run = client, keys.run_key(run_id, keys.home_of(client))
+        self._client, self._run_id = client, run_id
 
     def acquire(self, limits: Sequence[Limit]) -> float:
         """Take a turn, or hear for how many seconds there is none: one round trip."""
-        take = scripts.load("take_turn")
         about = {
             "limits": json.dumps(list(limits), ensure_ascii=False),
             "minute": int(MINUTE * 1000),
             "nonce": uuid.uuid4().hex[:16],
         }
-        return int(take(self._client, run=self._run, **about)) / 1000
+        return int(scripts.load("take_turn").at(self._client, self._run_id, **about)) / 1000

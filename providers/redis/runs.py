@@ -37,7 +37,7 @@ from runner.providers.redis.records import (
     present,
     run_record,
 )
-from runner.providers.redis.scripts import specifications, stamp
+from runner.providers.redis.scripts import specifications
 from runner.providers.redis.stream import entries_of
 
 BUNDLE_GRACE_MS = 3_600_000
@@ -54,14 +54,12 @@ class Runs:
 
     def put_bundle(self, sha: str, data: bytes | None) -> bool:
         """Store a bundle, or with ``data=None`` ask if it is there. Returns whether it is there now."""
-        script = scripts.load("put_bundle")
-        bundle = keys.key("bundle_key", home=self.home, sha=sha)
-        return bool(script(self.client, bundle=bundle, data=data or b"", grace_ms=BUNDLE_GRACE_MS))
+        return bool(scripts.load("put_bundle").at(self.client, of=sha, data=data or b"", grace_ms=BUNDLE_GRACE_MS))
 
     def drop_bundle(self, sha: str, damaged: bytes) -> bool:
         """Forget a bundle's data, if that is what is stored: it can be put again then. Returns whether it was."""
-        bundle, digest = keys.key("bundle_key", home=self.home, sha=sha), hashlib.sha1(damaged, usedforsecurity=False)
-        return bool(scripts.load("drop_bundle")(self.client, bundle=bundle, digest=digest.hexdigest()))
+        digest = hashlib.sha1(damaged, usedforsecurity=False).hexdigest()
+        return bool(scripts.load("drop_bundle").at(self.client, of=sha, digest=digest))
 
     def bundle(self, sha: str) -> bytes:
         """Return a bundle's data. Raises `NotFound`."""
@@ -73,19 +71,15 @@ class Runs:
 
     def create(self, run_id: str, plan: Plan, fields: dict[str, str]) -> str:
         """Accept a run with its first frontier. Returns "created", "exists" or "no bundle"."""
-        home = self.home
         return str(
-            scripts.load("create_run")(
+            scripts.load("create_run").at(
                 self.client,
-                home=home,
-                run=keys.run_key(run_id, self.home),
-                bundle=keys.key("bundle_key", home=home, sha=fields["bundle"]),
-                run_id=run_id,
+                run_id,
+                of=fields["bundle"],
                 fields=json.dumps(fields),
                 plan=plan.to_json(),
                 ready=specifications(frontier(plan, frozenset())),
                 tasks_left=len(plan.tasks),
-                stamp=stamp(),
             )
         )
 
@@ -325,40 +319,17 @@ class Runs:
 
     def answer(self, run_id: str, branch: str, question: Question, text: str) -> str:
         """Answer a question. See `runner.engine.ports.Runs.answer`."""
-        key = keys.branch_key(run_id, branch, self.home)
-        return str(
-            scripts.load("answer")(
-                self.client,
-                home=self.home,
-                run=keys.run_key(run_id, self.home),
-                branch=key,
-                task=keys.key("task_key", branch_key=key, name=question.task),
-                journal=keys.key("journal_key", branch_key=key, name=question.task),
-                name=branch,
-                key=question.task,
-                step=question.step,
-                text=text,
-            )
-        )
+        place = (run_id, branch, question.task)
+        return str(scripts.load("answer").at(self.client, *place, step=question.step, text=text))
 
     def cancel(self, run_id: str, reason: str, branch: str | None = None) -> str:
         """Cancel a run, or one branch. See `runner.engine.ports.Runs.cancel`."""
-        return str(
-            scripts.load("cancel")(
-                self.client,
-                home=self.home,
-                run=keys.run_key(run_id, self.home),
-                branch=branch or "",
-                reason=reason,
-            )
-        )
+        return str(scripts.load("cancel").at(self.client, run_id, branch=branch or "", reason=reason))
 
     def prune(self, run_id: str, branch: str, keep: int) -> int:
         """Keep the newest ``keep`` checkpoints of a branch, exactly. Returns how many went. Raises `NotFound`."""
         self.branch(run_id, branch)
-        return int(
-            scripts.load("prune")(self.client, branch=keys.branch_key(run_id, branch, self.home), keep=keep),
-        )
+        return int(scripts.load("prune").at(self.client, run_id, branch, keep=keep))
 
     def resume(
         self,
@@ -403,15 +374,11 @@ class Runs:
             raise Conflict(f"run {run.id} has nothing left to run there")
         if plan is None:  # what is set does not change
             reruns = {branch: reruns[branch]} if lost or (start and pending is None) else {}
-        home = self.home
         return str(
-            scripts.load("resume")(
+            scripts.load("resume").at(
                 self.client,
-                home=home,
-                run=keys.run_key(run.id, self.home),
-                branch=key,
-                bundle=keys.key("bundle_key", home=home, sha=fields.get("bundle", run.bundle)),
-                name=branch,
+                *(run.id, branch),
+                of=fields.get("bundle", run.bundle),
                 fields=json.dumps(fields),
                 plan=plan.to_json() if plan else "",
                 parent=start.branch if start else "",
@@ -425,6 +392,5 @@ class Runs:
                 ready=specifications(ready),
                 waits=json.dumps([{"task": task, "met": met} for task, met in unmet.items()]),
                 tasks_left=left,
-                stamp=stamp(),
             )
         )

@@ -34,7 +34,7 @@ from runner.core.output import unpack_output
 from runner.core.plan import PlannedTask
 from runner.providers.records import EVENTS_KEPT, EVENTS_PER_TASK
 from runner.providers.redis import envelope, stream
-from runner.providers.redis.keys import TEMPLATES
+from runner.providers.redis.keys import TEMPLATES, branch_key, home_of, key, run_key
 from runner.providers.redis.protocol import PROTOCOL
 
 _SLOTS = re.compile(r"^-- (KEYS|ARGV|USES) (.+)$", re.MULTILINE)
@@ -128,6 +128,24 @@ class LuaScript:
             raise TypeError(f"{self.name}.lua takes {self.keys + self.argv}, got {sorted(slots)}")
         found = [len(self.keys), *map(slots.__getitem__, self._order)]
         return found[:-1] + found[-1] if self._has_rest else found
+
+    def at(self, client: Executor, *place: str, of: str = "", **slots: Any) -> Any:
+        """Run it at a place: a run, a branch of it, a task there, as many of them as it is about.
+
+        What it takes of that, of the store and of the time is filled in: keys are those of `keys` that the slots are
+        named after, and ``of`` is the worker, or the bundle, whose they are. The ``slots`` are the others.
+        """
+        home = slots.get("home") or home_of(client)
+        found = {"home": home, "stamp": stamp(), **dict(zip(("run_id", "name", "key"), place, strict=False))}
+        parts = {"home": home, "worker": of, "sha": of}
+        if place:
+            found["run"] = run_key(place[0], home)
+        if len(place) > 1:
+            found["branch"] = parts["branch_key"] = branch_key(place[0], place[1], home)
+            parts["name"] = place[-1]
+        taken = self._names - slots.keys()
+        keys = {slot: key(f"{slot}_key", **parts) for slot in taken.intersection(self.keys) - found.keys()}
+        return self(client, **{slot: found[slot] for slot in taken & found.keys()}, **keys, **slots)
 
     def _with_questions(self, text: str) -> str:
         """The text in which the script is refused before its first write, where its user may not do all after it."""

@@ -302,17 +302,7 @@ def claim(
 
 def return_job(line: Executor, job: Job) -> None:
     """Send a received job on, unclaimed, for another worker to take."""
-    home = keys.home_of(line)
-    branch = keys.branch_key(job.run_id, job.branch, home)
-    scripts.load("return_job")(
-        line,
-        home=home,
-        run=keys.run_key(job.run_id, home),
-        task=keys.key("task_key", branch_key=branch, name=job.task),
-        name=job.branch,
-        key=job.task,
-        attempt=job.attempt,
-    )
+    scripts.load("return_job").at(line, job.run_id, job.branch, job.task, attempt=job.attempt)
 
 
 def hold(client: Client, claims: Sequence[Claim]) -> list[bool]:
@@ -327,13 +317,4 @@ def hold(client: Client, claims: Sequence[Claim]) -> list[bool]:
 
 def mark(client: Client, job: Job, trigger: str) -> None:
     """Write a checkpoint of the branch that the task is on, if its run asked for one at this trigger."""
-    home = keys.home_of(client)
-    scripts.load("mark")(
-        client,
-        run=keys.run_key(job.run_id, home),
-        branch=keys.branch_key(job.run_id, job.branch, home),
-        name=job.branch,
-        key=job.task,
-        trigger=trigger,
-        stamp=stamp(),
-    )
+    scripts.load("mark").at(client, job.run_id, job.branch, key=job.task, trigger=trigger)

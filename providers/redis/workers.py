@@ -17,7 +17,6 @@ from runner.providers.redis import keys, scripts
 from runner.providers.redis.connection import Client
 from runner.providers.redis.outages import NotNow
 from runner.providers.redis.protocol import FIRST, POOLS, queue_in, queue_of, served
-from runner.providers.redis.scripts import stamp
 
 AT_ONCE = 12  #: claims that one script takes back: about a millisecond, in which the server serves no other client
 
@@ -53,14 +52,8 @@ class Workers:
 
     def beat(self, worker: str, lease_ms: int, about: str = "") -> Beat:
         """Prolong the lease; with ``about``, register. One round trip."""
-        stood, recheck, at, flat, number = scripts.load("beat")(
-            self.client,
-            workers=self._key("workers_key"),
-            worker=self._key("worker_key", worker=worker),
-            claims=self._key("claims_key", worker=worker),
-            id=worker,
-            lease_ms=lease_ms,
-            about=about,
+        stood, recheck, at, flat, number = scripts.load("beat").at(
+            self.client, of=worker, id=worker, lease_ms=lease_ms, about=about
         )
         claims = []
         for ref, value in zip(flat[::2], flat[1::2], strict=True):
@@ -90,12 +83,9 @@ class Workers:
         script, back, left = scripts.load("reap"), list[str](), dict(out or {})
         parts: list[tuple[list[str], dict[str, str]]] = [([], left)]
         for some, said in parts:
-            done, found, many, processes, overwritten = script(
+            done, found, many, processes, overwritten = script.at(
                 self.client,
-                home=self.home,
-                workers=self._key("workers_key"),
-                worker=self._key("worker_key", worker=worker),
-                claims=self._key("claims_key", worker=worker),
+                of=worker,
                 id=worker,
                 process=process,
                 about=about,
@@ -105,7 +95,6 @@ class Workers:
                 dead=int(dead),
                 max_attempts=max_attempts,
                 max_handovers=max_handovers,
-                stamp=stamp(),
                 some=json.dumps(some),
                 at_once=AT_ONCE,
             )
@@ -120,24 +109,9 @@ class Workers:
 
     def take_back(self, worker: str, claim: HeldClaim, *, reason: str, max_handovers: int = MAX_HANDOVERS) -> bool:
         """Hand back one claim of a worker that lives; whether it still held. Handed over too often, its task fails."""
-        run_id, branch, task = keys.unref(claim.ref)
-        return bool(
-            scripts.load("take_back")(
-                self.client,
-                home=self.home,
-                run=keys.run_key(run_id, self.home),
-                task=keys.key("task_key", branch_key=keys.branch_key(run_id, branch, self.home), name=task),
-                claims=self._key("claims_key", worker=worker),
-                name=branch,
-                key=task,
-                token=claim.token,
-                ref=claim.ref,
-                worker=worker,
-                reason=reason,
-                max_handovers=max_handovers,
-                stamp=stamp(),
-            )
-        )
+        about = {"token": claim.token, "ref": claim.ref, "reason": reason, "max_handovers": max_handovers}
+        script = scripts.load("take_back")
+        return bool(script.at(self.client, *keys.unref(claim.ref), of=worker, worker=worker, **about))
 
     def registered(self, known: Iterable[WorkerInfo] = ()) -> list[WorkerInfo]:
         """Every registered worker, lapsed or not. What those ``known`` said of themselves is not read again: one round
@@ -182,7 +156,7 @@ class Workers:
 
     def elect(self, me: str, gone: str, ttl_ms: int) -> bool:
         """Take, keep or take over the lead from a supervisor that was seen to be gone."""
-        return bool(scripts.load("elect")(self.client, leader=self._key("leader_key"), me=me, gone=gone, ttl_ms=ttl_ms))
+        return bool(scripts.load("elect").at(self.client, me=me, gone=gone, ttl_ms=ttl_ms))
 
     def connected(self, client_ids: Iterable[int]) -> set[int] | None:
         """Which of these connections are open, or None where the server will not tell."""
@@ -227,7 +201,7 @@ class Workers:
 
     def move_due(self, limit: int = 500) -> int:
         """Send the tasks whose next attempt has come; returns how many."""
-        many, overwritten = scripts.load("move_due")(self.client, home=self.home, due=self._key("due_key"), limit=limit)
+        many, overwritten = scripts.load("move_due").at(self.client, limit=limit)
         if overwritten:
             self._mended()
         return int(many)
@@ -237,13 +211,8 @@ class Workers:
         script, depths = scripts.load("redeliver"), dict[str, int]()
         many: int = 0
         while True:
-            sent, unknown, overwritten = script(
-                self.client,
-                home=self.home,
-                queued=self._key("queued_key"),
-                older_ms=older_ms,
-                limit=limit,
-                depths=json.dumps(depths),
+            sent, unknown, overwritten = script.at(
+                self.client, older_ms=older_ms, limit=limit, depths=json.dumps(depths)
             )
             many += int(sent)
             if overwritten:
@@ -255,26 +224,22 @@ class Workers:
 
     def trim(self, limit: int = 1000) -> int:
         """Forget expired runs; returns how many."""
-        return int(
-            scripts.load("trim")(
-                self.client, runs=self._key("runs_key"), expiring=self._key("expiring_key"), limit=limit
-            )
-        )
+        return int(scripts.load("trim").at(self.client, limit=limit))
 
     def relist(self, first: int, limit: int = 500) -> int:
         """List those of the runs, from the ``first`` on, again that an index has lost. Returns where to look next.
 
         One index has all runs, and of two others one has each: what one has lost the others have.
         """
-        indexes = {index: self._key(f"{index}_key") for index in ("runs", "active", "expiring")}
+        runs, of_active, of_expiring = map(self._key, ("runs_key", "active_key", "expiring_key"))
         # One by one: a pipeline does not ask again where one of them was overwritten, and had to be removed.
-        listed, active, expiring = map(self.client.zcard, indexes.values())
+        listed, active, expiring = map(self.client.zcard, (runs, of_active, of_expiring))
         last = first + limit - 1
-        ids = self.client.zrange(indexes["runs" if listed >= active + expiring else "active"], first, last)
+        ids = self.client.zrange(runs if listed >= active + expiring else of_active, first, last)
         if listed < active + expiring and last >= active:
-            ids += self.client.zrange(indexes["expiring"], max(first - active, 0), last - active)
+            ids += self.client.zrange(of_expiring, max(first - active, 0), last - active)
         if ids:
-            scripts.load("relist")(self.client, home=self.home, ids=json.dumps(ids), **indexes)
+            scripts.load("relist").at(self.client, ids=json.dumps(ids))
         return first + limit if len(ids) == limit else 0
 
     def check_runs(self, first: int, limit: int = 40) -> tuple[int, list[tuple[str, str]]]:
@@ -282,19 +247,7 @@ class Workers:
 
         Returns where to look next, and what was found: run and text. See ``check_runs.lua``.
         """
-        check = partial(
-            scripts.load("check_runs"),
-            self.client,
-            home=self.home,
-            runs=self._key("runs_key"),
-            active=self._key("active_key"),
-            queued=self._key("queued_key"),
-            due=self._key("due_key"),
-            workers=self._key("workers_key"),
-            first=first,
-            many=limit,
-            stamp=stamp(),
-        )
+        check = partial(scripts.load("check_runs").at, self.client, first=first, many=limit)
         after, found, overwritten = check()
         if overwritten and self._mended():
             after, more, _ = check()
