@@ -92,8 +92,7 @@ class BranchConformance:
         driver.task(claims["a"]).record_step("s#2", "1", replayed=NONE)  # each holds its own
 
     def test_a_fork_from_within_a_task_begins_from_what_was_recorded_by_then(self, driver: StoreDriver) -> None:
-        driver.submit(plan_of("a"), checkpoint_on=WITHIN)
-        claim = driver.take("a")["a"]
+        claim = driver.begun(plan_of("a"), checkpoint_on=WITHIN)
         task = driver.task(claim)
         for step in (1, 2):
             task.record_step(f"s#{step}", str(step), replayed=NONE)
@@ -129,8 +128,7 @@ class BranchConformance:
         assert driver.take("a")["a"].recorded == {"s#1": "1", "s#2": "2", "s#3": "3"}
 
     def test_a_checkpoint_of_a_later_attempt_has_what_was_recorded_before(self, driver: StoreDriver) -> None:
-        driver.submit(plan_of("a"), checkpoint_on=WITHIN)
-        first = driver.task(driver.take("a")["a"])
+        first = driver.task(driver.begun(plan_of("a"), checkpoint_on=WITHIN))
         first.record_step("s#1", "1", replayed=NONE)
         first.release(replayed=NONE)
         task = driver.task(driver.take("a")["a"])
@@ -142,8 +140,7 @@ class BranchConformance:
         assert driver.take("a")["a"].recorded == {"s#1": "1"}
 
     def test_a_resume_from_within_a_task_begins_from_what_was_recorded_by_then(self, driver: StoreDriver) -> None:
-        driver.submit(plan_of("a"), checkpoint_on=WITHIN)
-        claim = driver.take("a")["a"]
+        claim = driver.begun(plan_of("a"), checkpoint_on=WITHIN)
         task = driver.task(claim)
         for step in (1, 2):
             task.record_step(f"s#{step}", str(step), replayed=NONE)

@@ -117,8 +117,7 @@ class ClaimConformance:
         assert isinstance(driver.claim(job, "a stranger"), Claim)
 
     def test_a_claim_comes_with_all_that_is_needed(self, driver: StoreDriver) -> None:
-        driver.submit(DIAMOND, inputs='{"topic": "ü"}', checkpoint_on=",task_completed,task_failed,")
-        driver.commit(driver.take("a")["a"])
+        driver.commit(driver.begun(DIAMOND, inputs='{"topic": "ü"}', checkpoint_on=",task_completed,task_failed,"))
         claim = driver.take("b", "c")["c"]
         assert (claim.inputs, claim.recorded, claim.failures, claim.crew) == ({"topic": "ü"}, {}, 0, "a crew")
         assert {key: record["raw"] for key, record in claim.context.items()} == {"a": "a()"}
@@ -195,8 +194,7 @@ class ClaimConformance:
     # -- steps: law 2
 
     def test_recorded_steps_come_back_to_the_next_claim(self, driver: StoreDriver) -> None:
-        driver.submit(DIAMOND)
-        task = driver.task(driver.take("a")["a"])
+        task = driver.task(driver.begun(DIAMOND))
         for step in ("s#1", "s#2"):
             task.begin_step()
             task.record_step(step, f'"{step}"', replayed=NONE)
@@ -207,8 +205,7 @@ class ClaimConformance:
         assert driver.runs.get("r-1").in_doubt == 0
 
     def test_steps_side_by_side_are_recorded_together(self, driver: StoreDriver) -> None:
-        driver.submit(DIAMOND)
-        task = driver.task(driver.take("a")["a"])
+        task = driver.task(driver.begun(DIAMOND))
         task.record_steps([], begins=[BegunStep()] * 4, replayed=NONE)
         done = [DoneStep("s#1", "1"), DoneStep("s#2", "2", None)]
         for _ in range(2):  # who records them again changes nothing
@@ -219,29 +216,25 @@ class ClaimConformance:
         assert (driver.runs.get("r-1").paid, driver.runs.get("r-1").in_doubt) == (2, 1)
 
     def test_of_a_step_that_is_named_twice_side_by_side_the_first_stands(self, driver: StoreDriver) -> None:
-        driver.submit(DIAMOND)
-        task = driver.task(driver.take("a")["a"])
+        task = driver.task(driver.begun(DIAMOND))
         task.record_steps([DoneStep("s#1", "1"), DoneStep("s#2", "2"), DoneStep("s#1", "3")], replayed=NONE)
         task.release(replayed=NONE)
         assert driver.take("a")["a"].recorded == {"s#1": "1", "s#2": "2"}
         assert driver.runs.get("r-1").paid == 2
 
     def test_what_was_replayed_before_steps_side_by_side_is_counted_once(self, driver: StoreDriver) -> None:
-        driver.submit(DIAMOND)
-        task = driver.task(driver.take("a")["a"])
+        task = driver.task(driver.begun(DIAMOND))
         for _ in range(2):
             task.record_steps([DoneStep("s#1", "1"), DoneStep("s#2", "2")], replayed=Counters([STEP]))
         assert driver.runs.get("r-1").replayed == 1
 
     def test_a_step_that_stands_for_others_is_not_paid_for(self, driver: StoreDriver) -> None:
-        driver.submit(DIAMOND)
-        task = driver.task(driver.take("a")["a"])
+        task = driver.task(driver.begun(DIAMOND))
         task.record_step("s#1", "1", entry=None, replayed=NONE)
         assert driver.runs.get("r-1").paid == 0
 
     def test_a_tool_without_a_name_is_counted_among_all(self, driver: StoreDriver) -> None:
-        driver.submit(DIAMOND)
-        task = driver.task(driver.take("a")["a"])
+        task = driver.task(driver.begun(DIAMOND))
         task.record_step("s#1", "1", entry=AccountKey("tool"), replayed=NONE)
         assert driver.runs.get("r-1").tools_paid == 1
         assert driver.runs.tools("r-1") == {}
@@ -267,8 +260,7 @@ class ClaimConformance:
         assert driver.runs.get("r-1").status is RunStatus.running
 
     def test_the_first_record_of_a_step_stands(self, driver: StoreDriver) -> None:
-        driver.submit(DIAMOND)
-        task = driver.task(driver.take("a")["a"])
+        task = driver.task(driver.begun(DIAMOND))
         task.record_step("s#1", '"first"', replayed=NONE)
         task.record_step("s#1", '"second"', replayed=NONE)
         task.release(replayed=NONE)
@@ -309,8 +301,7 @@ class ClaimConformance:
         assert (line.prompt_tokens, line.completion_tokens) == (run.prompt_tokens, run.completion_tokens) == (5, 2)
 
     def test_a_call_that_never_left_a_dead_process_is_in_no_doubt(self, driver: StoreDriver) -> None:
-        driver.submit(DIAMOND)
-        claim, said = driver.take("a")["a"], [""]
+        claim, said = driver.begun(DIAMOND), [""]
         task = driver.store.task(claim, lambda text: said.__setitem__(0, text), None)
         task.begin_step(GPT, intent_only=True)
         driver.workers.reap("w0", process="p0", reason="it died", max_attempts=9, out={"p0": said[0]})

@@ -23,8 +23,7 @@ class StoreConformance(ClaimConformance, EndingConformance, ContinuingConformanc
     # -- events
 
     def test_a_run_is_one_tree_of_events(self, driver: StoreDriver) -> None:
-        driver.submit(plan_of("a", "b: a"))
-        driver.task(driver.take("a")["a"]).release(replayed=NONE)
+        driver.task(driver.begun(plan_of("a", "b: a"))).release(replayed=NONE)
         driver.work()
         assert driver.event_log("r-1") == [
             ("crew_kickoff_started", "", 0, 0),
@@ -41,8 +40,7 @@ class StoreConformance(ClaimConformance, EndingConformance, ContinuingConformanc
         assert list(driver.runs.events("r-1", events[5].id)) == events[6:]
 
     def test_what_an_attempt_left_open_is_closed_the_innermost_first(self, driver: StoreDriver) -> None:
-        driver.submit(plan_of("a"))
-        task = driver.task(driver.take("a")["a"])
+        task = driver.task(driver.begun(plan_of("a")))
         tool = task.append_event("tool_usage_started", "a", more={"tool": "x"}, ends="tool_usage_error")
         inner = task.append_event("llm_call_started", "a", parent=tool, cause=2, ends="llm_call_failed")
         done = task.append_event("llm_call_started", "a", parent=tool, ends="llm_call_failed")
@@ -57,8 +55,7 @@ class StoreConformance(ClaimConformance, EndingConformance, ContinuingConformanc
         assert events[3].cause == 2
 
     def test_what_is_told_goes_with_the_next_write_in_order(self, driver: StoreDriver) -> None:
-        driver.submit(plan_of("a"))
-        task = driver.task(driver.take("a")["a"])
+        task = driver.task(driver.begun(plan_of("a")))
         agent = task.defer_event("agent_execution_started", "a", ends="agent_execution_error")
         call = task.defer_event("llm_call_started", "a", more={"model": "m"}, parent=agent, ends="llm_call_failed")
         own = task.append_event("own", "a", parent=call)
@@ -76,8 +73,7 @@ class StoreConformance(ClaimConformance, EndingConformance, ContinuingConformanc
 
     @pytest.mark.parametrize("end", ["release", "fail"])
     def test_no_task_ends_without_what_was_told(self, driver: StoreDriver, end: str) -> None:
-        driver.submit(plan_of("a"))
-        task = driver.task(driver.take("a")["a"])
+        task = driver.task(driver.begun(plan_of("a")))
         task.defer_event("tool_usage_started", "a")
         if end == "fail":
             task.fail("it raised", replayed=NONE)
@@ -86,8 +82,7 @@ class StoreConformance(ClaimConformance, EndingConformance, ContinuingConformanc
         assert driver.event_log("r-1")[2][0] == "tool_usage_started"
 
     def test_what_code_tells_can_be_a_checkpoint(self, driver: StoreDriver) -> None:
-        driver.submit(plan_of("a"), checkpoint_on=",tool_usage_finished,")
-        task = driver.task(driver.take("a")["a"])
+        task = driver.task(driver.begun(plan_of("a"), checkpoint_on=",tool_usage_finished,"))
         task.append_event("tool_usage_finished", "a", trigger="tool_usage_finished")
         task.append_event("tool_usage_error", "a", trigger="tool_usage_error")
         (one,) = driver.runs.checkpoints("r-1", "main")

@@ -33,8 +33,7 @@ class ContinuingConformance:
     """Laws 1, 3 and 4, where a commit also claims the next task."""
 
     def test_a_process_continues_with_the_first_task_that_its_commit_makes_ready(self, driver: StoreDriver) -> None:
-        driver.submit(DIAMOND)
-        task = driver.task(claim := driver.take("a")["a"])
+        task = driver.task(claim := driver.begun(DIAMOND))
         driver.commit(claim, task=task, process="p1")
         going = task.next
         assert going is not None
@@ -47,8 +46,7 @@ class ContinuingConformance:
         assert driver.commit(going) == "running"
 
     def test_a_claim_that_came_with_a_commit_is_taken_back_as_any(self, driver: StoreDriver) -> None:
-        driver.submit(plan_of("a", "b: a"))
-        task = driver.task(claim := driver.take("a")["a"])
+        task = driver.task(claim := driver.begun(plan_of("a", "b: a")))
         driver.commit(claim, task=task, process="p1")
         assert driver.workers.reap(claim.worker, process="p1", reason="it died", max_attempts=5)
         assert driver.states("r-1") == {"b": "queued"}
@@ -62,8 +60,7 @@ class ContinuingConformance:
     def test_a_process_after_whose_commit_nothing_is_ready_continues_with_a_job_of_its_queue(
         self, driver: StoreDriver, fields: dict[str, str], taken: bool
     ) -> None:
-        driver.submit(plan_of("a"))
-        task = driver.task(claim := driver.take("a")["a"])
+        task = driver.task(claim := driver.begun(plan_of("a")))
         driver.submit(plan_of("a", "b: a"), "r-2", **fields)
         assert driver.commit(claim, task=task, process="p1", queue=QUEUE) == "completed"
         assert (task.next is not None) == taken, "of the same kind alone"
@@ -74,16 +71,14 @@ class ContinuingConformance:
             assert driver.commit(task.next) == "running"
 
     def test_what_is_ready_comes_before_what_waits(self, driver: StoreDriver) -> None:
-        driver.submit(plan_of("a", "b: a"))
-        task = driver.task(claim := driver.take("a")["a"])
+        task = driver.task(claim := driver.begun(plan_of("a", "b: a")))
         driver.submit(plan_of("a"), "r-2")
         driver.commit(claim, task=task, process="p1", queue=QUEUE)
         assert task.next is not None
         assert task.next.job.task == "b"
 
     def test_a_process_continues_with_a_join_that_its_commit_completes(self, driver: StoreDriver) -> None:
-        driver.submit(DIAMOND)
-        driver.commit(driver.take("a")["a"])
+        driver.commit(driver.begun(DIAMOND))
         claims = driver.take("b", "c")
         driver.commit(claims["c"])
         driver.commit(claims["b"], task=(task := driver.task(claims["b"])), process="p1")

@@ -81,6 +81,11 @@ class StoreDriver(ABC):
         assert self.runs.create(run_id, plan, {**self.fields_of(plan), **options}) == "created"
         return run_id
 
+    def begun(self, plan: Plan, **options: str) -> Claim:
+        """Create a run, and claim the first task of its plan. Returns the claim."""
+        self.submit(plan, **options)
+        return self.take(first := plan.tasks[0].key)[first]
+
     def fields_of(self, plan: Plan) -> dict[str, str]:
         """Return the fields with which a run of this plan is created."""
         return {

@@ -25,24 +25,21 @@ class EndingConformance:
     # -- the commit: law 4
 
     def test_a_commit_heard_twice_is_one(self, driver: StoreDriver) -> None:
-        driver.submit(DIAMOND)
-        claim = driver.take("a")["a"]
+        claim = driver.begun(DIAMOND)
         assert driver.commit(claim) == "running"
         before = seen(driver), driver.event_log("r-1")
         assert driver.commit(claim) == "running"
         assert (seen(driver), driver.event_log("r-1")) == before
 
     def test_a_commit_is_output_checkpoint_frontier_and_jobs(self, driver: StoreDriver) -> None:
-        driver.submit(DIAMOND)
-        driver.commit(driver.take("a")["a"])
+        driver.commit(driver.begun(DIAMOND))
         assert driver.states("r-1") == {"b": "queued", "c": "queued"}
         assert sorted(job.task for job in driver.jobs()) == ["b", "c"]
         (one,) = driver.runs.checkpoints("r-1", "main")
         assert (one.seq, one.trigger, one.task) == (1, "task_completed", "a")
 
     def test_a_join_waits_for_all_it_comes_after(self, driver: StoreDriver) -> None:
-        driver.submit(DIAMOND)
-        driver.commit(driver.take("a")["a"])
+        driver.commit(driver.begun(DIAMOND))
         claims = driver.take("b", "c")
         driver.commit(claims["c"])
         assert driver.states("r-1") == {"b": "running"}
@@ -50,8 +47,7 @@ class EndingConformance:
         assert driver.states("r-1") == {"d": "queued"}
 
     def test_a_task_knows_which_events_ended_it_and_its_branch(self, driver: StoreDriver) -> None:
-        driver.submit(plan_of("a"))
-        task = driver.task(claim := driver.take("a")["a"])
+        task = driver.task(claim := driver.begun(plan_of("a")))
         driver.commit(claim, task=task)
         assert task.end_events == (3, 4)
 
@@ -68,8 +64,7 @@ class EndingConformance:
     # -- ends: law 5
 
     def test_a_retry_comes_after_its_delay_and_not_before(self, driver: StoreDriver) -> None:
-        driver.submit(DIAMOND)
-        driver.task(driver.take("a")["a"]).retry(2.0, "it raised", trace="where", replayed=NONE)
+        driver.task(driver.begun(DIAMOND)).retry(2.0, "it raised", trace="where", replayed=NONE)
         (standing,) = driver.runs.in_flight("r-1", "main")
         assert (standing.state, standing.attempt, standing.trace) == ("delayed", 2, "where")
         driver.go_on(1999)
@@ -101,8 +96,7 @@ class EndingConformance:
             driver.resume("r-1")
 
     def test_a_lapsed_worker_loses_its_claims_and_a_living_one_does_not(self, driver: StoreDriver) -> None:
-        driver.submit(DIAMOND)
-        claim = driver.take("a")["a"]
+        claim = driver.begun(DIAMOND)
         how: dict[str, Any] = {"reason": "its lease lapsed", "max_attempts": 9, "only_lapsed": True}
         assert driver.workers.reap("w0", **how) == []
         driver.go_on(LEASE)
@@ -119,8 +113,7 @@ class EndingConformance:
         assert driver.states("r-1") == {"a": "running"}
 
     def test_a_heartbeat_tells_a_worker_what_it_holds(self, driver: StoreDriver) -> None:
-        driver.submit(PLAN_WITH_TIMEOUT)
-        claim = driver.take("a")["a"]
+        claim = driver.begun(PLAN_WITH_TIMEOUT)
         beat = driver.workers.beat("w0", LEASE)
         (held,) = beat.claims
         assert beat.stood
@@ -184,8 +177,7 @@ class EndingConformance:
         assert driver.workers.redeliver(1000) == 0
 
     def test_a_cancelled_run_goes_on_from_what_was_recorded(self, driver: StoreDriver) -> None:
-        driver.submit(DIAMOND)
-        driver.task(driver.take("a")["a"]).record_step("s#1", '"paid"', replayed=NONE)
+        driver.task(driver.begun(DIAMOND)).record_step("s#1", '"paid"', replayed=NONE)
         assert driver.runs.cancel("r-1", "enough") == "running"
         assert driver.runs.cancel("r-1", "enough") == "cancelled"
         assert driver.states("r-1") == {"a": "held"}
@@ -196,8 +188,7 @@ class EndingConformance:
     # -- questions
 
     def test_a_question_waits_for_its_answer_and_goes_on_with_it(self, driver: StoreDriver) -> None:
-        driver.submit(plan_of("a", "b: a"))
-        task = driver.task(driver.take("a")["a"])
+        task = driver.task(driver.begun(plan_of("a", "b: a")))
         task.record_step("s#1", '"paid"', replayed=NONE)
         task.ask("q#1", '{"message": "Good?", "emit": ["yes"]}', replayed=NONE)
         assert driver.runs.get("r-1").status is RunStatus.waiting
