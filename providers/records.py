@@ -3,10 +3,11 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Required, TypedDict
 
 from runner.core import output as outputs
 from runner.core.jobs import event_id_of
+from runner.core.ledger import Counters
 from runner.core.output import TaskOutput
 from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.branching import Done
@@ -100,6 +101,32 @@ class DeferredEvent:
     def __init__(self, sequence: int | None = None) -> None:
         self.sequence = sequence  #: its number among the run's; None until the store has said it, 0 if it refused it
         self.place = 0  #: among those that it is sent with, from 1
+
+
+class EventDetails(TypedDict, total=False):
+    """What an event of a task's code has beside its type: further fields, and its relatives, 0 for none.
+
+    They are the event in whose scope it happened, the one that it ends, and the one that brought it about. ``ends`` is,
+    for one that opens a scope, the type that ends that when the task is interrupted.
+    """
+
+    more: Mapping[str, Any] | None
+    parent: int | DeferredEvent
+    started: int | DeferredEvent
+    cause: int | DeferredEvent
+    ends: str
+
+
+class Ending(TypedDict, total=False):
+    """What is stored with a task's output: what was replayed since its last record, what it used, and for how long its
+    last attempt took. ``process`` and ``queue``: what is claimed with it, see `runner.engine.ports.ClaimedTask.commit`.
+    """
+
+    replayed: Required[Counters | int]
+    used: ReadSet
+    ms: int | None
+    process: str
+    queue: str
 
 
 @dataclass(frozen=True, slots=True)

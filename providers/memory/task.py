@@ -2,14 +2,14 @@
 
 import json
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Unpack
 
 from runner.core.errors import ClaimLost
 from runner.core.jobs import Claim
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, NextStep, Usage, text_of_one
 from runner.core.plan import PlannedTask
-from runner.core.plan.dependencies import NOTHING, ReadSet
+from runner.core.plan.dependencies import NOTHING
 from runner.core.plan.expansion import Expansion
 from runner.core.redaction import redact
 from runner.core.settings import MAX_HANDOVERS
@@ -33,7 +33,7 @@ from runner.providers.memory.transitions import (
     unlock,
     wait_if_asked,
 )
-from runner.providers.records import DeferredEvent
+from runner.providers.records import DeferredEvent, Ending, EventDetails
 
 
 @atomic
@@ -189,32 +189,17 @@ class MemoryTask:
         """Put a line among the run's events."""
         self._emit(self._hold(), kind, text=redact(text))
 
-    def append_event(
-        self,
-        kind: str,
-        about: str,
-        *,
-        more: Mapping[str, Any] | None = None,
-        parent: int | DeferredEvent = 0,
-        started: int | DeferredEvent = 0,
-        cause: int | DeferredEvent = 0,
-        ends: str = "",
-        trigger: str = "",
-    ) -> int:
-        """Put an event of the task's code among the run's. Returns its sequence.
-
-        ``ends`` is, for one that opens a scope, the type that ends that when the task is interrupted; ``trigger`` the
-        checkpoint trigger that it is.
-        """
+    def append_event(self, kind: str, about: str, *, trigger: str = "", **details: Unpack[EventDetails]) -> int:
+        """Put an event of the task's code among the run's. Returns its sequence. ``trigger``: the checkpoint trigger
+        that it is."""
         task = self._hold()
         branch = task.branch
-        parent, started, cause = (
-            one if isinstance(one, int) else one.sequence or 0 for one in (parent, started, cause)
-        )
+        named = (details.get("parent", 0), details.get("started", 0), details.get("cause", 0))
+        parent, started, cause = (one if isinstance(one, int) else one.sequence or 0 for one in named)
         parent = parent or task.started
-        seq = emit(branch, kind, about, Relatives(parent, started, cause), **(more or {}))
+        seq = emit(branch, kind, about, Relatives(parent, started, cause), **(details.get("more") or {}))
         task.open = [one for one in task.open if one.seq != started]
-        if ends:
+        if ends := details.get("ends"):
             task.open.append(OpenEvent(seq, parent, ends, about))
         if trigger and branch.is_active:
             before = branch.seq
@@ -223,44 +208,24 @@ class MemoryTask:
                 number_steps(task)
         return seq
 
-    def defer_event(self, kind: str, about: str, **relatives: Any) -> DeferredEvent:
+    def defer_event(self, kind: str, about: str, **details: Unpack[EventDetails]) -> DeferredEvent:
         """The same of one whose sequence is not needed yet."""
-        return DeferredEvent(self.append_event(kind, about, **relatives))
+        return DeferredEvent(self.append_event(kind, about, **details))
 
     # -- the end
 
-    def commit(
-        self,
-        output: str,
-        unlocks: Iterable[PlannedTask],
-        *,
-        replayed: Counters | int,
-        used: ReadSet = NOTHING,
-        ms: int | None = None,
-        process: str = "",
-        queue: str = "",
-    ) -> str:
+    def commit(self, output: str, unlocks: Iterable[PlannedTask], **how: Unpack[Ending]) -> str:
         """End the task with its output, a JSON object. Returns the branch's status after it, also a second time."""
         self._note_open_again()
         done = self._done()
         if done is not None:
             return done
         task = self._write("commit")
-        self._end(task, output, replayed=replayed, used=used, ms=ms)
+        self._end(task, output, how)
         ready = [planned for planned in unlocks if planned.may_run(task.branch.outputs)]
-        return self._goes_on(task.branch, ready, process, queue)
+        return self._goes_on(task.branch, ready, how)
 
-    def expand(
-        self,
-        expansion: Expansion,
-        version: str,
-        *,
-        replayed: Counters | int,
-        used: ReadSet = NOTHING,
-        ms: int | None = None,
-        process: str = "",
-        queue: str = "",
-    ) -> bool:
+    def expand(self, expansion: Expansion, version: str, **how: Unpack[Ending]) -> bool:
         """End a task of a plan that grows. False if the shared texts are of another version: nothing was done."""
         self._note_open_again()
         if self._done() is not None:
@@ -269,10 +234,10 @@ class MemoryTask:
         branch = task.branch
         if branch.version != version:
             return False
-        self._end(task, expansion.output, replayed=replayed, used=used, ms=ms, expansion=expansion)
+        self._end(task, expansion.output, how, expansion)
         branch.left += len(expansion.ready)
         branch.run.planned += len(expansion.ready)
-        self._goes_on(branch, expansion.ready, process, queue)
+        self._goes_on(branch, expansion.ready, how)
         return True
 
     def ask(self, step: str, question: str, *, replayed: Counters | int) -> None:
@@ -376,28 +341,21 @@ class MemoryTask:
             return None
         return branch.status.value
 
-    def _end(
-        self,
-        task: Task,
-        output: str,
-        *,
-        replayed: Counters | int,
-        used: ReadSet,
-        ms: int | None,
-        expansion: Expansion | None = None,
-    ) -> None:
+    def _end(self, task: Task, output: str, how: Ending, expansion: Expansion | None = None) -> None:
         """The output, the account, the event and the checkpoint of a task that is done."""
         branch, key = task.branch, task.key
         branch.seq += 1
         seq = branch.seq
-        branch.outputs[key] = Output(seq, self._claim.token, used, self._stored(task, seq, output, ms))
+        branch.outputs[key] = Output(
+            seq, self._claim.token, how.get("used", NOTHING), self._stored(task, seq, output, how.get("ms"))
+        )
         close_open(task)
         del branch.tasks[key]
         if key not in branch.steps or not branch.checkpoints:  # else one within it needs its journal
             branch.journals.pop(key, None)
             branch.steps.pop(key, None)
         self._memory.claims[self._claim.worker].pop(task.place, None)
-        account.add(task, "replayed", _tally(replayed))
+        account.add(task, "replayed", _tally(how["replayed"]))
         account.add(task, "in_doubt", task.noted(unused=True))  # what its threads are still at
         ended = emit(branch, "task_completed", key, Relatives(task.scope, task.started), commit_seq=seq)
         self.end_events = (ended, 0)
@@ -413,12 +371,12 @@ class MemoryTask:
         if self._log is not None:
             self._log.ended("commit")
 
-    def _goes_on(self, branch: Branch, ready: Sequence[PlannedTask], process: str, queue: str) -> str:
+    def _goes_on(self, branch: Branch, ready: Sequence[PlannedTask], how: Ending) -> str:
         """What becomes of the branch, and of the process, now that the task is done. Returns the branch's status.
 
         What is ready is sent, but for the first if the process continues with that.
         """
-        going: Task | None = None
+        going, process = None, how.get("process", "")
         if branch.is_active:
             going = open_task(branch, ready[0]) if ready and process else None
             for planned in ready[1:] if going is not None else ready:
@@ -427,7 +385,7 @@ class MemoryTask:
                 self.end_events = (self.end_events[0], complete(branch))
             else:
                 wait_if_asked(branch)
-        going = going or self._waiting(branch.run, process, queue)
+        going = going or self._waiting(branch.run, process, how.get("queue", ""))
         if going is not None:
             take(going, worker=self._claim.worker, process=process, nonce=uuid.uuid4().hex)
             self.next = given(going)

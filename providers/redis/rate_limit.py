@@ -3,6 +3,7 @@
 import json
 import uuid
 from collections.abc import Sequence
+from typing import Any
 
 from runner.journal.rate_limit import MINUTE, Limit
 from runner.providers.redis import scripts
@@ -17,7 +18,7 @@ class RunPace:
 
     def acquire(self, limits: Sequence[Limit]) -> float:
         """Take a turn, or hear for how many seconds there is none: one round trip."""
-        about = {
+        about: dict[str, Any] = {
             "limits": json.dumps(list(limits), ensure_ascii=False),
             "minute": int(MINUTE * 1000),
             "nonce": uuid.uuid4().hex[:16],

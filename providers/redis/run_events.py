@@ -9,15 +9,15 @@ No write fails because of what was told before it: what the store will never tak
 import json
 import logging
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Unpack
 
 from redis.exceptions import ResponseError
 
 from runner.core.errors import ClaimLost
 from runner.core.made_once import made_once
 from runner.core.redaction import redact
-from runner.providers.records import DeferredEvent
+from runner.providers.records import DeferredEvent, EventDetails
 from runner.providers.redis import scripts
 from runner.providers.redis.outages import call_later, outage
 from runner.providers.redis.posted_steps import PostedSteps
@@ -88,21 +88,10 @@ class RunEvents(PostedSteps):
             }
             self._held(scripts.load("note"), **slots)
 
-    def append_event(
-        self,
-        kind: str,
-        about: str,
-        *,
-        more: Mapping[str, Any] | None = None,
-        parent: int | DeferredEvent = 0,
-        started: int | DeferredEvent = 0,
-        cause: int | DeferredEvent = 0,
-        ends: str = "",
-        trigger: str = "",
-    ) -> int:
+    def append_event(self, kind: str, about: str, *, trigger: str = "", **details: Unpack[EventDetails]) -> int:
         """Put an event of the task's code among the run's, after those that were told: see ``append_event.lua``.
         Returns its sequence."""
-        event = DeferredEvent()
+        telling = _telling(kind, about, details)
         with self._lock:
             if self._posted is not None:
                 self._settle(self._posted)
@@ -110,27 +99,15 @@ class RunEvents(PostedSteps):
                 self._send_events()
             if self._sent is not None:
                 self._confirm_sent()
-            telling = (event, kind, about, _fields(more), (parent, started, cause), ends)
             steps = self._unnumbered if trigger else None
             self._append_surely(self._batch(telling, trigger, steps or ()))
             if steps:
                 steps.clear()
-        return event.sequence or 0
+        return telling[0].sequence or 0
 
-    def defer_event(
-        self,
-        kind: str,
-        about: str,
-        *,
-        more: Mapping[str, Any] | None = None,
-        parent: int | DeferredEvent = 0,
-        started: int | DeferredEvent = 0,
-        cause: int | DeferredEvent = 0,
-        ends: str = "",
-    ) -> DeferredEvent:
+    def defer_event(self, kind: str, about: str, **details: Unpack[EventDetails]) -> DeferredEvent:
         """The same of one whose sequence is not needed yet: it goes with the next write, or by itself soon."""
-        event = DeferredEvent()
-        telling = (event, kind, about, _fields(more), (parent, started, cause), ends)
+        telling = _telling(kind, about, details)
         with self._lock:
             if self._unsent is None:
                 self._unsent = [telling]
@@ -139,7 +116,7 @@ class RunEvents(PostedSteps):
             if not self._is_awaited:
                 self._is_awaited = True
                 call_later(self._send_deferred, SOON)
-        return event
+        return telling[0]
 
     def _batch(self, last: Telling | None = None, trigger: str = "", steps: Sequence[str] = ()) -> _Batch:
         """What is to be sent next, and ``last``, of which the other arguments are."""
@@ -209,9 +186,12 @@ class RunEvents(PostedSteps):
         self._sure()
 
 
-def _fields(more: Mapping[str, Any] | None) -> str:
-    """Further fields as they are sent. Half a surrogate pair, as in the name that a model gave, becomes a "?"."""
-    return flat(more).encode(errors="replace").decode() if more else "[]"
+def _telling(kind: str, about: str, details: EventDetails) -> Telling:
+    """An event that is to be sent. Half a surrogate pair, as in the name that a model gave, becomes a "?"."""
+    more = details.get("more")
+    relatives = details.get("parent", 0), details.get("started", 0), details.get("cause", 0)
+    fields = flat(more).encode(errors="replace").decode() if more else "[]"
+    return DeferredEvent(), kind, about, fields, relatives, details.get("ends", "")
 
 
 def _reference(event: int | DeferredEvent) -> str:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from json.encoder import encode_basestring
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from runner.core.errors import one_line
 from runner.core.jobs import ANY, Claim, Job, Needed, Refusal, within_tasks
@@ -18,11 +18,12 @@ from runner.core.ledger import Counters, counters_text
 from runner.core.made_once import early_names
 from runner.core.output import TaskOutput, pack_output
 from runner.core.plan import PlannedTask
-from runner.core.plan.dependencies import NOTHING, ReadSet
+from runner.core.plan.dependencies import NOTHING
 from runner.core.plan.expansion import Expansion
 from runner.core.redaction import redact
 from runner.core.settings import MAX_HANDOVERS
 from runner.journal.acknowledged_writes import Log
+from runner.providers.records import Ending
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.address import identity
 from runner.providers.redis.connection import Client, patient
@@ -129,52 +130,19 @@ class ClaimedTask(RunEvents):
         if within_tasks(claim.scope.triggers):
             self._unnumbered = list(claim.recorded)
 
-    def commit(
-        self,
-        output: str,
-        unlocks: Iterable[PlannedTask],
-        *,
-        replayed: Counters | int,
-        used: ReadSet = NOTHING,
-        ms: int | None = None,
-        process: str = "",
-        queue: str = "",
-    ) -> str:
+    def commit(self, output: str, unlocks: Iterable[PlannedTask], **how: Unpack[Ending]) -> str:
         """End the task with its output, a JSON object. Returns the branch's status after it."""
-        ready = specifications(unlocks)
-        return self._commit(output, ready, "", replayed=replayed, used=used, ms=ms, process=process, queue=queue)
+        return self._commit(output, specifications(unlocks), "", how)
 
-    def expand(
-        self,
-        expansion: Expansion,
-        version: str,
-        *,
-        replayed: Counters | int,
-        used: ReadSet = NOTHING,
-        ms: int | None = None,
-        process: str = "",
-        queue: str = "",
-    ) -> bool:
+    def expand(self, expansion: Expansion, version: str, **how: Unpack[Ending]) -> bool:
         """End a task of a plan that grows. False if the shared texts are of another version: nothing was done."""
         expanded = {"version": version, "put": expansion.put, "gone": expansion.gone, "notes": expansion.notes}
         ready = specifications(expansion.ready, needs=1)
         text = json.dumps(expanded, ensure_ascii=False)
-        how: dict[str, Any] = {"replayed": replayed, "used": used, "ms": ms, "process": process, "queue": queue}
-        answer = self._commit(expansion.output, ready, text, **how)
-        return answer != "changed"
+        return self._commit(expansion.output, ready, text, how) != "changed"
 
-    def _commit(
-        self,
-        output: str,
-        ready: str,
-        expansion: str,
-        *,
-        replayed: Counters | int,
-        used: ReadSet,
-        ms: int | None,
-        process: str,
-        queue: str,
-    ) -> str:
+    def _commit(self, output: str, ready: str, expansion: str, how: Ending) -> str:
+        ms, used, process = how.get("ms"), how.get("used", NOTHING), how.get("process", "")
         with self._lock:
             self._note_open_again()
             if self._unsent is not None:
@@ -190,12 +158,12 @@ class ClaimedTask(RunEvents):
             "worker": self._claim.worker,
             "output": pack_output(output[1:] if ms is None else f'"ms":{ms},{output[1:]}'),
             "log_entry": f",{encode_basestring(self._claim.job.task)}{used.to_json()}]",
-            "replayed": counters_text(replayed),
+            "replayed": counters_text(how["replayed"]),
             "next": ready,
             "expansion": expansion,
             "stamp": stamp(),
             "process": process,
-            "queue": queue,
+            "queue": how.get("queue", ""),
             "nonce": os.urandom(8).hex() if process else "",
             "recorded": self._log.count if self._log is not None else 0,
             "events": [] if sent is None or sent.sequence is not None else [sent.nonce],

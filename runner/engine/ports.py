@@ -8,14 +8,13 @@ The engine names no implementation: Redis is one store (`runner.providers.redis.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
 from runner.core.clock import Clock as Clock
 from runner.core.jobs import ANY, Claim, Job, Refusal
 from runner.core.ledger import Counters, LedgerRow
 from runner.core.output import TaskOutput
 from runner.core.plan import Plan, PlannedTask
-from runner.core.plan.dependencies import ReadSet
 from runner.core.plan.expansion import Branch, Expansion
 from runner.core.states import RunStatus
 from runner.journal.acknowledged_writes import Log
@@ -27,7 +26,9 @@ from runner.providers.records import (
     CheckpointRecord,
     Committed,
     DeferredEvent,
+    Ending,
     Event,
+    EventDetails,
     HeldClaim,
     InFlight,
     NewRun,
@@ -49,50 +50,19 @@ class ClaimedTask(Recorder, Protocol):
     def note(self, kind: str, text: str) -> None:
         """Append a line to the run's events."""
 
-    def append_event(
-        self,
-        kind: str,
-        about: str,
-        *,
-        more: Mapping[str, Any] | None = None,
-        parent: int | DeferredEvent = 0,
-        started: int | DeferredEvent = 0,
-        cause: int | DeferredEvent = 0,
-        ends: str = "",
-        trigger: str = "",
-    ) -> int:
+    def append_event(self, kind: str, about: str, *, trigger: str = "", **details: Unpack[EventDetails]) -> int:
         """Append an event of the task's code to the run's events, after those of `defer_event`. Returns its sequence
         number.
         """
 
-    def defer_event(
-        self,
-        kind: str,
-        about: str,
-        *,
-        more: Mapping[str, Any] | None = None,
-        parent: int | DeferredEvent = 0,
-        started: int | DeferredEvent = 0,
-        cause: int | DeferredEvent = 0,
-        ends: str = "",
-    ) -> DeferredEvent:
+    def defer_event(self, kind: str, about: str, **details: Unpack[EventDetails]) -> DeferredEvent:
         """Append an event whose sequence number is not needed yet.
 
         It is sent with the task's next write, or soon by itself; the task does not end without it. If the claim is
         lost, the next write raises that.
         """
 
-    def commit(
-        self,
-        output: str,
-        unlocks: Iterable[PlannedTask],
-        *,
-        replayed: Counters,
-        used: ReadSet,
-        ms: int | None = None,
-        process: str = "",
-        queue: str = "",
-    ) -> str:
+    def commit(self, output: str, unlocks: Iterable[PlannedTask], **how: Unpack[Ending]) -> str:
         """End the task with its output, a JSON object. Returns the branch's status afterwards.
 
         Of the tasks that become ready, the first is claimed for this ``process`` of the claim's worker in the same
@@ -101,17 +71,7 @@ class ClaimedTask(Recorder, Protocol):
         adapter.
         """
 
-    def expand(
-        self,
-        expansion: Expansion,
-        version: str,
-        *,
-        replayed: Counters,
-        used: ReadSet,
-        ms: int | None = None,
-        process: str = "",
-        queue: str = "",
-    ) -> bool:
+    def expand(self, expansion: Expansion, version: str, **how: Unpack[Ending]) -> bool:
         """End a task of a dynamic plan. Returns False if the shared texts have another version: then nothing was
         done.
         """
