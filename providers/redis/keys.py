@@ -1,94 +1,15 @@
-"""All keys in Redis, in one place: what each holds and who removes it.
+"""All keys in Redis, in one place: `KEYS` says what each holds and who removes it.
 
 A *home* is a store: ``runner:{p0}``, that of a server; in a Redis Cluster (`cluster`) each of its partitions has one of
 its own, such as ``runner:{p0.3}``. What is between the braces decides the slot, and every key below carries it, so a
-script touches one slot. There the names of queues begin with it, too: ``runner:pN:{p0.3}QUEUE``.
+script touches one slot. ``runner:{cluster}:partitions`` has the tags of a Redis Cluster's partitions, with blanks
+between them. A *state home* is where `RedisProvider` keeps the states of one location: ``runner:{states:PREFIX}``.
 
-===================================  =======  ====================================================================
-key                                  type     holds, and how long
-===================================  =======  ====================================================================
-``HOME:runs``                        zset     run ids by time of creation; trimmed after a run expires
-``HOME:active``                      zset     run ids of which a branch is running; leaves when none is
-``HOME:expiring``                    zset     run ids by the time their keys expire; trimmed with ``runs``
-``HOME:queued``                      zset     jobs sent and not claimed, by the time they were sent or last looked
-                                              at; a claim removes one
-``HOME:due``                         zset     tasks that wait for their next attempt, by its time
-``HOME:outbox``                      zset     jobs to send where the broker is not this Redis; sending removes one
-``HOME:workers``                     zset     worker ids by the time their lease lapses; reaping removes one
-``HOME:worker:ID``                   hash     what a worker says of itself; removed when it is reaped or leaves
-``HOME:claims:ID``                   hash     a worker's claims: job reference -> token, process; likewise
-``HOME:leader``                      string   the supervisor that leads; expires in seconds
-``HOME:mending``                     string   set while a process looks for keys of another type
-                                              (`overwritten`); expires in seconds
-``HOME:monitors``                    string   set while a Flower watches; expires in seconds
-``HOME:clients``                     set      the models' clients that workers have imported; expires a week after the
-                                              last did
-``HOME:processes``                   string   set while workers are known to need processes; expires a week after
-                                              the last found that out
-``HOME:partition``                   string   which of several stores this one is (`partitions`); kept
-``runner:{cluster}:partitions``      string   the tags of a Redis Cluster's partitions, with blanks between them; kept
-``HOME:bundle:SHA``                  hash     a packed crew: data, how many running runs use it, their plans as JSON;
-                                              kept while any run that may be resumed needs it
-``HOME:batch:ID``                    hash     runs that were submitted together: how many are active; kept for as long
-                                              as the last of them
-``HOME:batch:ID:runs``               zset     their ids by their place among the inputs; likewise
-``HOME:batch:ID:ended``              stream   those that are over, newest 1,000 or so, for who waits; likewise
-``HOME:run:RUN``                     hash     the run: current branch and its status, how many branches are live, crew,
-                                              bundle, inputs, options, counters, protocol; of lines of the ledger
-                                              the tokens that were cached, written to a cache, or of reasoning
-``…RUN:plan``                        string   the plan as JSON, of a run without a bundle
-``…RUN:ledger``                      hash     calls of models by branch, task, agent and model (a JSON list): how many
-                                              are paid, replayed, in doubt; tokens
-``…RUN:pace:WHOSE``                  zset     calls of models by their time, where only so many may be made in a minute;
-                                              expires a minute after the last
-``…RUN:branches``                    set      the run's branches
-``…RUN:events``                      stream   what happened: the newest 2,000 or so, and 50 more for each
-                                              task that was ever planned; laid out as `stream` says
-``…RUN:copy``                        stream   the same, within the script that ends the run
-``…RUN:branch:B``                    hash     the branch: status, sequence, tasks left and done, head checkpoint;
-                                              outputs that were gone; where it left its parent, what it
-                                              does itself, what was edited, inputs that differ
-``…RUN:branch:B:outputs``            hash     committed outputs by task, each with its sequence and token,
-                                              the rest of it deflated (`packing`) if that is shorter; immutable
-``…RUN:branch:B:order``               list     the commit log: each commit's sequence, task and read set
-``…RUN:branch:B:shared``             hash     what the tasks of a plan that grows share: version, texts
-``…RUN:branch:B:waits``              hash     tasks with several prerequisites -> how many are committed
-``…RUN:branch:B:open``               set      tasks in flight: queued, running, delayed, held or failed; also
-                                              those that a resume set aside: its plan does not do them now
-``…RUN:branch:B:checkpoints``        zset     checkpoint ids by sequence, at most ``max_checkpoints``
-``…RUN:branch:B:lineage``            hash     checkpoint id -> parent, trigger, task, sequence; pruned with the zset
-``…RUN:branch:B:task:T``             hash     a task in flight: state, attempt, token, worker; removed by the commit
-``…RUN:branch:B:journal:T``          hash     its recorded steps; removed by the commit, unless a checkpoint was written
-                                              within the task: then kept as ``journals`` says
-``…RUN:branch:B:steps:T``            zset     names of steps by the sequence of the first checkpoint that was written
-                                              within the task since they were recorded; likewise
-``…RUN:branch:B:journals``           zset     tasks that are done and whose journal is kept, by the sequence of their
-                                              commit: removed with the last checkpoint before that; expires as late
-                                              after a commit as a run after its end
-``runner:pN:QUEUE``                  list     the broker's: messages of jobs for workers that read protocol N
-``runner:tN:QUEUE``                  list     the same, of tasks that mostly wait
-===================================  =======  ====================================================================
+The broker's lists are ``runner:pN:QUEUE``, with messages of jobs for workers that read protocol N, and
+``runner:tN:QUEUE``, of tasks that mostly wait; in a cluster they begin with the home: ``runner:pN:{p0.3}QUEUE``.
 
-A *state home* is where `RedisProvider` keeps the states of one location: ``runner:{states:PREFIX}``.
-
-===================================  =======  ====================================================================
-key                                  type     holds, and how long
-===================================  =======  ====================================================================
-``STATES:branches``                  set      the branches with checkpoints; pruning removes one
-``STATES:branch:B:checkpoints``      zset     checkpoint ids by the number of their entry; pruned
-``STATES:lineage``                   hash     checkpoint id -> number, digest, sizes, parent, branch; pruned with it
-``STATES:entries``                   hash     number -> what is new in a checkpoint since its parent; goes when no
-                                              checkpoint needs it
-``STATES:chains:K``                  hash     entries 100 K to 100 K + 99 -> how many hold it, on which it stands;
-                                              likewise
-``STATES:counter``                   string   the newest number; removed with the last checkpoint
-``STATES:held``                      zset     the newest checkpoint of each run in flight, by the end of its lease; gone
-                                              when the last lease is over
-===================================  =======  ====================================================================
-
-States do not expire: they are kept until they are pruned, as files are.
-
-All keys of a run expire ``keep`` after its last branch is over (7 days by default), and live on when one is resumed.
+States do not expire: they are kept until they are pruned, as files are. All keys of a run expire ``keep`` after its
+last branch is over (7 days by default), and live on when one is resumed.
 """
 
 import hashlib
@@ -104,51 +25,89 @@ LONGEST_REF = 64
 DIGEST = "#"  #: stands for the branch in a reference that is a digest; no branch is called so
 
 KEYS: dict[str, tuple[str, str]] = {
-    "run_key": ("hash", "{home}:run:{run_id}"),
-    "branch_key": ("hash", "{run}:branch:{name}"),
-    "task_key": ("hash", "{branch_key}:task:{name}"),
-    "journal_key": ("hash", "{branch_key}:journal:{name}"),
-    "steps_key": ("zset", "{branch_key}:steps:{name}"),
-    "journals_key": ("zset", "{branch_key}:journals"),
-    "outputs_key": ("hash", "{branch_key}:outputs"),
-    "commit_log_key": ("list", "{branch_key}:order"),  # stored under this name by every version
-    "shared_key": ("hash", "{branch_key}:shared"),
-    "waits_key": ("hash", "{branch_key}:waits"),
-    "open_key": ("set", "{branch_key}:open"),
-    "checkpoints_key": ("zset", "{branch_key}:checkpoints"),
-    "lineage_key": ("hash", "{branch_key}:lineage"),
-    "plan_key": ("string", "{run}:plan"),
-    "ledger_key": ("hash", "{run}:ledger"),
-    "pace_key": ("zset", "{run}:pace:{name}"),
-    "events_key": ("stream", "{run}:events"),
-    "copy_key": ("stream", "{run}:copy"),
-    "branches_key": ("set", "{run}:branches"),
-    "runs_key": ("zset", "{home}:runs"),
-    "active_key": ("zset", "{home}:active"),
-    "expiring_key": ("zset", "{home}:expiring"),
+    "runs_key": ("zset", "{home}:runs"),  # run ids by time of creation; trimmed after a run expires
+    "active_key": ("zset", "{home}:active"),  # run ids of which a branch is running; leaves when none is
+    "expiring_key": ("zset", "{home}:expiring"),  # run ids by the time their keys expire; trimmed with `runs`
+    # jobs sent and not claimed, by the time they were sent or last looked at; a claim removes one
     "queued_key": ("zset", "{home}:queued"),
-    "due_key": ("zset", "{home}:due"),
-    "outbox_key": ("zset", "{home}:outbox"),
-    "workers_key": ("zset", "{home}:workers"),
+    "due_key": ("zset", "{home}:due"),  # tasks that wait for their next attempt, by its time
+    "outbox_key": ("zset", "{home}:outbox"),  # jobs to send where the broker is not this Redis; sending removes one
+    "workers_key": ("zset", "{home}:workers"),  # worker ids by the time their lease lapses; reaping removes one
+    # what a worker says of itself; removed when it is reaped or leaves
     "worker_key": ("hash", "{home}:worker:{worker}"),
-    "claims_key": ("hash", "{home}:claims:{worker}"),
-    "leader_key": ("string", "{home}:leader"),
+    "claims_key": ("hash", "{home}:claims:{worker}"),  # a worker's claims: job reference -> token, process; likewise
+    "leader_key": ("string", "{home}:leader"),  # the supervisor that leads; expires in seconds
+    # set while a process looks for keys of another type (`overwritten`); expires in seconds
     "mending_key": ("string", "{home}:mending"),
-    "monitors_key": ("string", "{home}:monitors"),
+    "monitors_key": ("string", "{home}:monitors"),  # set while a Flower watches; expires in seconds
+    # the models' clients that workers have imported; expires a week after the last did
     "clients_key": ("set", "{home}:clients"),
+    # set while workers are known to need processes; expires a week after the last found that out
     "processes_key": ("string", "{home}:processes"),
-    "partition_key": ("string", "{home}:partition"),
+    "partition_key": ("string", "{home}:partition"),  # which of several stores this one is (`partitions`); kept
+    # a packed crew: data, how many running runs use it, their plans as JSON; kept while any run that may be resumed
+    # needs it
     "bundle_key": ("hash", "{home}:bundle:{sha}"),
+    # runs that were submitted together: how many are active; kept for as long as the last of them
     "batch_key": ("hash", "{home}:batch:{batch}"),
-    "batch_runs_key": ("zset", "{home}:batch:{batch}:runs"),
+    "batch_runs_key": ("zset", "{home}:batch:{batch}:runs"),  # their ids by their place among the inputs; likewise
+    # those that are over, newest 1,000 or so, for who waits; likewise
     "batch_ended_key": ("stream", "{home}:batch:{batch}:ended"),
+    # -- a run: each expires with it
+    # the run: current branch and its status, how many branches are live, crew, bundle, inputs, options, counters,
+    # protocol; of lines of the ledger the tokens that were cached, written to a cache, or of reasoning
+    "run_key": ("hash", "{home}:run:{run_id}"),
+    "plan_key": ("string", "{run}:plan"),  # the plan as JSON, of a run without a bundle
+    # calls of models by branch, task, agent and model (a JSON list): how many are paid, replayed, in doubt; tokens
+    "ledger_key": ("hash", "{run}:ledger"),
+    # calls of models by their time, where only so many may be made in a minute; expires a minute after the last
+    "pace_key": ("zset", "{run}:pace:{name}"),
+    "branches_key": ("set", "{run}:branches"),  # the run's branches
+    # what happened: the newest 2,000 or so, and 50 more for each task that was ever planned; laid out as `stream`
+    # says
+    "events_key": ("stream", "{run}:events"),
+    "copy_key": ("stream", "{run}:copy"),  # the same, within the script that ends the run
+    # the branch: status, sequence, tasks left and done, head checkpoint; outputs that were gone; where it left its
+    # parent, what it does itself, what was edited, inputs that differ
+    "branch_key": ("hash", "{run}:branch:{name}"),
+    # committed outputs by task, each with its sequence and token, the rest of it deflated (`packing`) if that is
+    # shorter; immutable
+    "outputs_key": ("hash", "{branch_key}:outputs"),
+    # the commit log: each commit's sequence, task and read set; stored under this name by every version
+    "commit_log_key": ("list", "{branch_key}:order"),
+    "shared_key": ("hash", "{branch_key}:shared"),  # what the tasks of a plan that grows share: version, texts
+    "waits_key": ("hash", "{branch_key}:waits"),  # tasks with several prerequisites -> how many are committed
+    # tasks in flight: queued, running, delayed, held or failed; also those that a resume set aside: its plan does not
+    # do them now
+    "open_key": ("set", "{branch_key}:open"),
+    "checkpoints_key": ("zset", "{branch_key}:checkpoints"),  # checkpoint ids by sequence, at most `max_checkpoints`
+    # checkpoint id -> parent, trigger, task, sequence; pruned with the zset
+    "lineage_key": ("hash", "{branch_key}:lineage"),
+    # a task in flight: state, attempt, token, worker; removed by the commit
+    "task_key": ("hash", "{branch_key}:task:{name}"),
+    # its recorded steps; removed by the commit, unless a checkpoint was written within the task: then kept as
+    # `journals` says
+    "journal_key": ("hash", "{branch_key}:journal:{name}"),
+    # names of steps by the sequence of the first checkpoint that was written within the task since they were
+    # recorded; likewise
+    "steps_key": ("zset", "{branch_key}:steps:{name}"),
+    # tasks that are done and whose journal is kept, by the sequence of their commit: removed with the last checkpoint
+    # before that; expires as late after a commit as a run after its end
+    "journals_key": ("zset", "{branch_key}:journals"),
+    # -- the states of a location: there `branches`, `checkpoints` and `lineage` have no run before them, and hold the
+    # branches with checkpoints (pruning removes one), the checkpoint ids by the number of their entry (pruned), and of
+    # each of them number, digest, sizes, parent and branch (pruned with it)
+    # number -> what is new in a checkpoint since its parent; goes when no checkpoint needs it
     "entries_key": ("hash", "{home}:entries"),
+    # entries 100 K to 100 K + 99 -> how many hold it, on which it stands; likewise
     "chains_key": ("hash", "{home}:chains:{bucket}"),
-    "counter_key": ("string", "{home}:counter"),
+    "counter_key": ("string", "{home}:counter"),  # the newest number; removed with the last checkpoint
+    # the newest checkpoint of each run in flight, by the end of its lease; gone when the last lease is over
     "held_key": ("zset", "{home}:held"),
 }
-"""Key builders by name, and the type of what each key holds. There is one schema: the scripts get the builders as Lua
-functions of the same name (`scripts`), and `overwritten` has the types."""
+"""Key builders by name, with the type of what each key holds; what that is, and for how long, stands beside. There is
+one schema: the scripts get the builders as Lua functions of the same name (`scripts`), and `overwritten` has the types.
+"""
 
 TEMPLATES = {name: template for name, (_, template) in KEYS.items()}
 
