@@ -29,7 +29,6 @@ from runner.engine.environments import ANY_ENVIRONMENT, Environments
 from runner.engine.event_relay import TaskEvents
 from runner.engine.executor import Executor, Stops
 from runner.engine.failures import describe, trace_of
-from runner.engine.model_wait import WaitNotifier
 from runner.engine.ports import Clock, Store
 from runner.engine.sharing import NO_SHARING, Sharing
 from runner.engine.tool_events import ToolObserver
@@ -240,7 +239,7 @@ class JobAttempt(Attempt):
         self.origin, self.conversation = _origin(claim.job), Conversation()
         self.recorder = self._task = task = store.task(claim, jobs.outgoing, jobs.page.log)
         if jobs.waits is not None and adapters.is_disposable(claim.adapter):
-            self.recorder = WaitNotifier(task, jobs.waits)
+            self.recorder = observers.WaitNotifier(task, jobs.waits)
         self._jobs, self._store = jobs, store
         place = partial(attempt_folders.take, store.id, jobs.cache, claim.job)
         self._beside = jobs.sharing.is_open and adapters.is_disposable(claim.adapter)

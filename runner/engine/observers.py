@@ -72,20 +72,49 @@ class Observers:
         return ObservedRecorder(recorder, claim, self._of_steps) if self._of_steps else recorder
 
 
-class ObservedRecorder:
-    """Delegates to another recorder, and reports what it has recorded."""
+class DelegatingRecorder:
+    """Delegates to another recorder; a subclass does more with some of the calls."""
 
-    def __init__(self, recorder: Recorder, claim: Claim, observers: Sequence[Observer]) -> None:
-        self._recorder, self._claim, self._observers = recorder, claim, observers
-        self.begin_step, self.begin_steps = recorder.begin_step, recorder.begin_steps
-        self.mark_sent = recorder.mark_sent
-        self.drop_step = recorder.drop_step
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self.begin_step, self.begin_steps, self.drop_step = (
+            recorder.begin_step,
+            recorder.begin_steps,
+            recorder.drop_step,
+        )
         self.place = recorder.place
 
     @property
     def can_wait(self) -> bool:
         """Whether the task can stop for a person."""
         return self._recorder.can_wait
+
+
+class WaitNotifier(DelegatingRecorder):
+    """Notifies the worker's pool once that a task's model call was sent: it waits for the model, and needs no core
+    meanwhile. Replayed calls are not sent.
+    """
+
+    def __init__(self, recorder: Recorder, notify: Callable[[], None]) -> None:
+        super().__init__(recorder)
+        self._notify, self._notified = notify, False
+        self.record_step, self.record_steps = recorder.record_step, recorder.record_steps
+
+    def mark_sent(self, entry: AccountKey) -> None:
+        """A call that was only intended is being sent now."""
+        self._recorder.mark_sent(entry)
+        if entry.kind == "model" and not self._notified:
+            self._notified = True
+            self._notify()
+
+
+class ObservedRecorder(DelegatingRecorder):
+    """Reports to observers what it has recorded."""
+
+    def __init__(self, recorder: Recorder, claim: Claim, observers: Sequence[Observer]) -> None:
+        super().__init__(recorder)
+        self._claim, self._observers = claim, observers
+        self.mark_sent = recorder.mark_sent
 
     def record_step(
         self,
@@ -99,9 +128,7 @@ class ObservedRecorder:
     ) -> None:
         """Record it, then notify each observer."""
         self._recorder.record_step(step, value, replayed=replayed, entry=entry, usage=usage, reported=reported)
-        if entry is not None:
-            for one in self._observers:
-                _notify(one.step_recorded, self._claim, step, entry, usage)
+        self._report(step, entry, usage)
 
     def record_steps(
         self, done: Sequence[DoneStep], *, dropped: int = 0, begins: Sequence[BegunStep] = (), replayed: Counters
@@ -109,9 +136,11 @@ class ObservedRecorder:
         """Record them, then notify each observer."""
         self._recorder.record_steps(done, dropped=dropped, begins=begins, replayed=replayed)
         for step in done:
-            if step.entry is not None:
-                for one in self._observers:
-                    _notify(one.step_recorded, self._claim, step.step, step.entry, step.usage)
+            self._report(step.step, step.entry, step.usage)
+
+    def _report(self, step: str, entry: AccountKey | None, usage: Usage) -> None:
+        for one in self._observers if entry is not None else ():
+            _notify(one.step_recorded, self._claim, step, entry, usage)
 
 
 @functools.cache  # looking for them costs milliseconds

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from runner.core.context_value import ContextValue
 from runner.core.fork_safe_lock import ForkSafeLock
 from runner.events import kickoff, scope
 from runner.events.base import BaseEvent
@@ -315,12 +316,8 @@ class EventBus:
         """Deliver a recorded event again unchanged: it is not numbered, placed, recorded or passed to taps again."""
         if self._refused(event):
             return None
-        before = _replaying.get()
-        _replaying.set(True)
-        try:
+        with ContextValue(_replaying, True):
             return self._deliver(self._handlers_of(event), source, event, self.runtime_state)
-        finally:
-            _replaying.set(before)
 
     def deliver(self, source: Any, event: BaseEvent) -> "Future[None] | None":
         """Deliver an event that was numbered and recorded elsewhere, unchanged."""

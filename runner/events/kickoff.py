@@ -1,14 +1,13 @@
-"""Per-context state of events: the current kickoff, the open events, and the cause of the next one.
+"""Per-context state of events: the current kickoff.
 
 All contexts of one outermost kickoff share its state, sequence and last event. They are in a context variable, so that
 every copy of the context (asyncio tasks, threads that were given one) uses the same counter, and concurrent kickoffs do
-not see each other. The open events are a stack of (event id, type) in another context variable: every context has its
-own, and threads that were given a copy continue from there.
+not see each other.
 """
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Protocol
 
@@ -22,20 +21,13 @@ __all__ = [
     "Kickoff",
     "RuntimeStateLike",
     "current",
-    "event_stack",
-    "get_current_parent_id",
     "get_emission_sequence",
-    "get_enclosing_parent_id",
     "get_last_event_id",
     "get_next_emission_sequence",
-    "get_triggering_event_id",
     "reset_emission_counter",
     "reset_last_event_id",
-    "restore_event_scope",
     "set_emission_counter",
     "set_last_event_id",
-    "set_triggering_event_id",
-    "triggered_by_scope",
     "use_sequence",
 ]
 
@@ -73,7 +65,6 @@ class BareState:
             self.root.append(entity)
 
 
-Stack = tuple[tuple[str, str], ...]
 Source = Callable[[BaseEvent], int]
 Guard = Callable[[], contextlib.AbstractContextManager[None]]
 
@@ -167,16 +158,6 @@ def use_sequence(source: Source, *, guard: Guard | None = None, records: bool = 
     enter(kickoff)
 
 
-def begin(source: Source, guard: Guard, stack: Stack, last_event_id: str | None) -> None:
-    """Start a task on the fleet in this context: events get their numbers from ``source``, inside ``guard()``, and are
-    not recorded here. The first has the innermost event of ``stack`` as parent, and follows ``last_event_id``.
-    """
-    kickoff = Kickoff()
-    kickoff.source, kickoff.guard, kickoff.records, kickoff.last_event_id = source, guard, False, last_event_id
-    _current.set(kickoff)
-    _event_id_stack.set(stack)
-
-
 def get_next_emission_sequence() -> int:
     """Take and return the next number of this context's kickoff."""
     return current().next()
@@ -215,50 +196,3 @@ def set_last_event_id(event_id: str) -> None:
 def reset_last_event_id() -> None:
     """Make the next event follow none."""
     current().last_event_id = None
-
-
-_event_id_stack: ContextVar[Stack] = ContextVar("runner_event_id_stack", default=())
-_triggering_event_id: ContextVar[str | None] = ContextVar("runner_triggering_event_id", default=None)
-
-
-def get_current_parent_id() -> str | None:
-    """Return the id of the innermost open event."""
-    stack = _event_id_stack.get()
-    return stack[-1][0] if stack else None
-
-
-def get_enclosing_parent_id() -> str | None:
-    """Return the id of the open event around the innermost one."""
-    stack = _event_id_stack.get()
-    return stack[-2][0] if len(stack) > 1 else None
-
-
-def event_stack() -> Stack:
-    """Return all open events, the outermost first: pairs of id and type."""
-    return _event_id_stack.get()
-
-
-def restore_event_scope(stack: Stack) -> None:
-    """Replace the open events of this context."""
-    _event_id_stack.set(tuple([(event_id, kind) for event_id, kind in stack]))
-
-
-def get_triggering_event_id() -> str | None:
-    """Return the id of the event that caused the current code to run."""
-    return _triggering_event_id.get()
-
-
-def set_triggering_event_id(event_id: str | None) -> None:
-    """Set the event that caused what runs from here on."""
-    _triggering_event_id.set(event_id)
-
-
-@contextlib.contextmanager
-def triggered_by_scope(event_id: str) -> Iterator[None]:
-    """Context in which emitted events were caused by this event."""
-    before = _triggering_event_id.get()
-    _triggering_event_id.set(event_id)
-    try:
-        yield
-    finally:
-        _triggering_event_id.set(before)

@@ -141,24 +141,18 @@ class EventRecord(BaseModel):
 
     def open_start(self, event_type: str, task_id: str) -> str | None:
         """Return the id of a task's latest event of this type, by emission sequence; None if that one has ended."""
-
-        def number(node: EventNode) -> int:
-            return node.event.emission_sequence or 0
-
         with self._lock:
-            starts = [n for n in self.nodes.values() if n.event.type == event_type and n.event.task_id == task_id]
-            latest = max(reversed(starts), key=number, default=None)
-            if latest is None or latest.neighbors("completed_by"):
-                return None
-            return latest.event.event_id
+            latest = _latest(self._starts(event_type, task_id))
+            return latest.event.event_id if latest is not None and not latest.neighbors("completed_by") else None
 
     def latest_open(self, event_type: str, task_id: str) -> str | None:
         """Return the id of a task's latest event of this type that has not ended; None if all have."""
         with self._lock:
-            starts = [n for n in self.nodes.values() if n.event.type == event_type and n.event.task_id == task_id]
-            found = [n for n in starts if not n.neighbors("completed_by")]
-            latest = max(reversed(found), key=lambda node: node.event.emission_sequence or 0, default=None)
+            latest = _latest([one for one in self._starts(event_type, task_id) if not one.neighbors("completed_by")])
             return latest.event.event_id if latest is not None else None
+
+    def _starts(self, event_type: str, task_id: str) -> list[EventNode]:
+        return [n for n in self.nodes.values() if n.event.type == event_type and n.event.task_id == task_id]
 
     def last_sequence(self) -> int:
         """Return the highest sequence number in the record."""
@@ -203,3 +197,8 @@ class EventRecord(BaseModel):
                 back = self.nodes[target].neighbors(_BACK[kind]) if target in self.nodes else []
                 if event_id in back:
                     back.remove(event_id)
+
+
+def _latest(nodes: list[EventNode]) -> EventNode | None:
+    """The one with the highest sequence number; of several, the one added last."""
+    return max(reversed(nodes), key=lambda node: node.event.emission_sequence or 0, default=None)

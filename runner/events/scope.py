@@ -1,6 +1,7 @@
 """The scope: open events, from which each event gets its parent and its cause.
 
-An event that starts something is pushed on its context's stack (`kickoff`); the event that ends it pops it.
+An event that starts something is pushed on its context's stack of (event id, type), a context variable; the event that
+ends it pops it. Every context has its own, and threads that were given a copy continue from there.
 """
 
 import logging
@@ -11,20 +12,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from runner.core.context_value import ContextValue
 from runner.events import kickoff
 from runner.events.base import BaseEvent
-from runner.events.kickoff import (
-    Stack,
-    _event_id_stack,
-    _triggering_event_id,
-    event_stack,
-    get_current_parent_id,
-    get_enclosing_parent_id,
-    get_triggering_event_id,
-    restore_event_scope,
-    set_triggering_event_id,
-    triggered_by_scope,
-)
+from runner.events.kickoff import Guard, Kickoff, Source
 from runner.events.pairs import SCOPE_STARTING_EVENTS, VALID_EVENT_PAIRS
 
 __all__ = [
@@ -53,6 +44,59 @@ __all__ = [
 ]
 
 logger = logging.getLogger("runner.events")
+
+
+Stack = tuple[tuple[str, str], ...]
+
+_event_id_stack: ContextVar[Stack] = ContextVar("runner_event_id_stack", default=())
+_triggering_event_id: ContextVar[str | None] = ContextVar("runner_triggering_event_id", default=None)
+
+
+def get_current_parent_id() -> str | None:
+    """Return the id of the innermost open event."""
+    stack = _event_id_stack.get()
+    return stack[-1][0] if stack else None
+
+
+def get_enclosing_parent_id() -> str | None:
+    """Return the id of the open event around the innermost one."""
+    stack = _event_id_stack.get()
+    return stack[-2][0] if len(stack) > 1 else None
+
+
+def event_stack() -> Stack:
+    """Return all open events, the outermost first: pairs of id and type."""
+    return _event_id_stack.get()
+
+
+def restore_event_scope(stack: Stack) -> None:
+    """Replace the open events of this context."""
+    _event_id_stack.set(tuple([(event_id, kind) for event_id, kind in stack]))
+
+
+def get_triggering_event_id() -> str | None:
+    """Return the id of the event that caused the current code to run."""
+    return _triggering_event_id.get()
+
+
+def set_triggering_event_id(event_id: str | None) -> None:
+    """Set the event that caused what runs from here on."""
+    _triggering_event_id.set(event_id)
+
+
+def triggered_by_scope(event_id: str) -> ContextValue[str | None]:
+    """Context in which emitted events were caused by this event."""
+    return ContextValue(_triggering_event_id, event_id)
+
+
+def begin(source: Source, guard: Guard, stack: Stack, last_event_id: str | None) -> None:
+    """Start a task on the fleet in this context: events get their numbers from ``source``, inside ``guard()``, and are
+    not recorded here. The first has the innermost event of ``stack`` as parent, and follows ``last_event_id``.
+    """
+    run = Kickoff()
+    run.source, run.guard, run.records, run.last_event_id = source, guard, False, last_event_id
+    kickoff.enter(run)
+    _event_id_stack.set(stack)
 
 
 class MismatchBehavior(Enum):

@@ -4,10 +4,9 @@ from typing import Any
 
 from runner.events import load_event
 from runner.events.bus import event_bus
-from runner.events.kickoff import Stack
 from runner.events.pairs import SCOPE_STARTING_EVENTS, VALID_EVENT_PAIRS
 from runner.events.record import EventNode, EventRecord
-from runner.events.scope import event_stack, push_event_scope, restore_event_scope
+from runner.events.scope import Stack, event_stack, push_event_scope, restore_event_scope
 from runner.snapshots.runtime import RuntimeState
 
 _FAILURES = {start: end for end, start in VALID_EVENT_PAIRS.items() if end.endswith(("_failed", "_error"))}

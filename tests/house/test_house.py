@@ -34,7 +34,6 @@ LONGER: dict[str, str] = {
     "tests/worker/adapters/styles.py": "the few files of each way to lay out a project",
     "tests/integration/providers/test_scripts.py": "one section for each script",
     "tests/integration/providers/operations.py": "one method for each operation of a store",
-    "providers/memory/task.py": "all that a claim allows, in the order of the port",
     "providers/redis/claimed_steps.py": "a step's note and its record, by the same counts of what is under way",
     "runner/journal/records.py": "one method for each way to find a record, and to write one",
     "runner/client/client.py": "each public method with its arguments, its result and its errors",

@@ -9,7 +9,7 @@ import pytest
 from runner.core.errors import Interrupted
 from runner.core.ledger import STEP, AccountKey
 from runner.engine import adapters, sharing
-from runner.engine.model_wait import WaitNotifier
+from runner.engine.observers import WaitNotifier
 from runner.engine.plugin import AdapterPlugin
 
 
