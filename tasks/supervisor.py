@@ -19,6 +19,7 @@ from runner.journal import shared_memory
 from runner.providers.redis import lost_messages
 from runner.providers.redis.connection import Client
 from runner.providers.redis.outages import TRANSIENT_ERRORS, NotNow, outage
+from runner.providers.redis.store import return_job
 from runner.providers.redis.workers import WorkerInfo, Workers
 
 log = logging.getLogger(__name__)
@@ -275,7 +276,7 @@ class Supervisor:
         missing = lost_messages.missing(self._workers.client, self._workers.home)
         for job in missing & self._overtaken:
             log.warning("the message of %s was lost; sending it again", job.ref)
-            lost_messages.send_again(self._workers.client, job)
+            return_job(self._workers.client, job)
         self._overtaken = missing - self._overtaken
 
     def _empty_outbox(self) -> None:

@@ -32,14 +32,7 @@ _SENTINEL_HINT = (
 )
 _CLUSTER_HINT = "It is redis+cluster://USER:PASSWORD@HOST:PORT,HOST:PORT, of some of its nodes; its database is 0."
 
-_SAME = {
-    "valkey": "redis",
-    "valkeys": "rediss",
-    "valkey+sentinel": "redis+sentinel",
-    "valkeys+sentinel": "rediss+sentinel",
-    "valkey+cluster": "redis+cluster",
-    "valkeys+cluster": "rediss+cluster",
-}
+_SAME = {"valkey": "redis", "valkeys": "rediss"}
 _TLS = (
     "ssl_ca_certs",
     "ssl_ca_path",

@@ -165,7 +165,7 @@ def patient(url: str, *, name: str = "runner") -> Client:
 
     Every operation of ours may be repeated; a lost answer is asked for again. Raises as `connect`.
     """
-    return open_client(PatientClient, url, name=name)
+    return connect(url, name=name, kind=PatientClient)
 
 
 def connect(
@@ -176,28 +176,13 @@ def connect(
     connect_timeout: float = 5.0,
     single: bool = False,
     decode: bool = True,
+    kind: type[Redis] = NoticingClient,
 ) -> Client:
-    """A client that asks once. URLs are those of `address`, times in seconds.
+    """A client that asks once, or of another ``kind``. URLs are those of `address`, times in seconds.
 
     Opens nothing yet, unless it is to have a ``single`` connection, of which the server can tell that it closed.
     Raises `UsageError` for what is no URL of a Redis.
     """
-    return open_client(
-        NoticingClient, url, name=name, timeout=timeout, connect_timeout=connect_timeout, single=single, decode=decode
-    )
-
-
-def open_client(
-    kind: type[Redis],
-    url: str,
-    *,
-    name: str,
-    timeout: float | None = 10.0,
-    connect_timeout: float = 5.0,
-    single: bool = False,
-    decode: bool = True,
-) -> Client:
-    """Open a client of that kind. Raises what `connect` raises."""
     url = address.standard(url)
     options: dict[str, Any] = {
         "client_name": name,

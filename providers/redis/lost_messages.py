@@ -10,7 +10,6 @@ from runner.core.jobs import Job, queue_for
 from runner.providers.redis import keys
 from runner.providers.redis.connection import Client
 from runner.providers.redis.envelope import read_message
-from runner.providers.redis.store import return_job
 
 LONGEST = 20_000  #: of a longer queue nothing is said: looking at it would cost more than waiting for it
 
@@ -37,11 +36,6 @@ def missing(client: Client, home: str) -> set[Job]:
         if 0 < client.llen(queue) <= LONGEST:
             found |= jobs - {_job(message) for message in client.lrange(queue, 0, -1)}
     return found
-
-
-def send_again(client: Client, job: Job) -> None:
-    """Send its message once more, if it is still unclaimed."""
-    return_job(client, job)
 
 
 def _places(client: Client, references: list[str]) -> Iterator[tuple[str, str, str]]:

@@ -9,7 +9,7 @@ from redis.client import Pipeline
 from redis.exceptions import BusyLoadingError, ConnectionError
 
 from runner.core.errors import BadInput, StoreUnreachable
-from runner.providers.redis.connection import Client, NoticingClient, NoticingPipeline, leave, open_client, repeating
+from runner.providers.redis.connection import Client, NoticingClient, NoticingPipeline, connect, leave, repeating
 from runner.providers.redis.outages import (
     REFUSES,
     TRANSIENT_ERRORS,
@@ -109,7 +109,7 @@ class WaitingClient(NoticingClient):
 
 def waiting(url: str) -> Client:
     """A client for people, which waits, and not for long: see `WaitingClient`. Raises as `connect`."""
-    return open_client(WaitingClient, url, name="runner")
+    return connect(url, kind=WaitingClient)
 
 
 def repeated(call: Callable[[], T]) -> T:

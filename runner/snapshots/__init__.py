@@ -6,10 +6,9 @@ from runner.snapshots.migration import VERSION, get_version, migrate
 from runner.snapshots.progress import Progress, TaskProgress
 from runner.snapshots.resolve import OPTED_OUT, find_checkpoint, inside, resolve_checkpoint
 from runner.snapshots.restore import apply_checkpoint, restore
-from runner.snapshots.runtime import RuntimeState
+from runner.snapshots.runtime import RuntimeState, prepare_entities, sync_checkpoint_fields
 from runner.snapshots.scope import running, settings_of
 from runner.snapshots.signals import signals_watched, watching
-from runner.snapshots.sync import prepare_entities, sync_checkpoint_fields
 from runner.snapshots.writer import install
 
 __all__ = [

@@ -1,7 +1,6 @@
 """The kinds of entities in a state, and the code that converts each to data and back."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -40,24 +39,18 @@ class Kind(Protocol):
         """`graft` without a copy: ``code``, kicked off inside a restored entity, continues as ``stored``."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Home:
-    module: str
-    name: str
-
-
 _HOMES = {
-    "crew": _Home("runner.crews.snapshot", "CREW"),
-    "agent": _Home("runner.crews.snapshot", "AGENT"),
-    "flow": _Home("runner.flows.entity", "FLOW"),
+    "crew": ("runner.crews.snapshot", "CREW"),
+    "agent": ("runner.crews.snapshot", "AGENT"),
+    "flow": ("runner.flows.entity", "FLOW"),
 }
 KINDS = frozenset(_HOMES)
 
 
 def kind_of(entity_type: str) -> Kind:
     """Return the kind with this name. Raises `BadCheckpoint`."""
-    home = _HOMES.get(entity_type)
-    if home is None:
+    if entity_type not in KINDS:
         raise BadCheckpoint(f"the checkpoint holds an entity of type {entity_type!r}, which this version does not know")
-    kind: Kind = getattr(import_module(home.module), home.name)
+    module, name = _HOMES[entity_type]
+    kind: Kind = getattr(import_module(module), name)
     return kind

@@ -4,6 +4,7 @@ import json
 import logging
 import time
 import uuid
+from collections.abc import Iterable
 from typing import Any, Self
 
 from pydantic import PrivateAttr, RootModel, model_serializer
@@ -34,13 +35,8 @@ from runner.snapshots.lock import StateLock
 from runner.snapshots.migration import VERSION, migrate
 from runner.snapshots.pins import Pins
 from runner.snapshots.progress import Progress
-from runner.snapshots.sync import prepare_entities as _prepare_entities
-from runner.snapshots.sync import sync_checkpoint_fields as _sync_checkpoint_fields
 
 logger = logging.getLogger("runner.snapshots")
-
-# Code imports them from here, by these names.
-__all__ = ["RuntimeState", "_prepare_entities", "_sync_checkpoint_fields"]
 
 
 class RuntimeState(RootModel[list[Any]]):
@@ -173,18 +169,9 @@ class RuntimeState(RootModel[list[Any]]):
 
     async def acheckpoint(self, location: str) -> str:
         """`checkpoint`, by the provider's async method."""
-        provider, observer = self._provider, _WriteObserver(self, self._provider, location)
-        try:
-            text = self.to_text()
-            where = await provider.acheckpoint(text, location, parent_id=observer.parent_id, branch=observer.branch)
-            checkpoint_id = provider.extract_id(where)
-        except Exception as error:
-            observer.failed(error)
-            raise
-        with self._lock:
-            self._chain(checkpoint_id)
-        observer.completed(where, checkpoint_id)
-        return where
+        with _Write(self, self._provider, location) as write:
+            write.done(await self._provider.acheckpoint(self.to_text(), location, **write.lineage))
+        return write.where
 
     def write(
         self, provider: BaseProvider, location: str, trigger: str | None = None, about: dict[str, Any] | None = None
@@ -194,17 +181,9 @@ class RuntimeState(RootModel[list[Any]]):
 
         The caller holds ``lock``.
         """
-        observer = _WriteObserver(self, provider, location, trigger, about)
-        try:
-            text = self.to_text(trigger)
-            where = provider.checkpoint(text, location, parent_id=observer.parent_id, branch=observer.branch)
-            checkpoint_id = provider.extract_id(where)
-        except BaseException as error:  # a panic of a compiled part is none of Exception's
-            observer.failed(error)
-            raise
-        self._chain(checkpoint_id)
-        observer.completed(where, checkpoint_id)
-        return where
+        with _Write(self, provider, location, trigger, about) as write:
+            write.done(provider.checkpoint(self.to_text(trigger), location, **write.lineage))
+        return write.where
 
     def _chain(self, checkpoint_id: str) -> None:
         self._checkpoint_id = self._parent_id = checkpoint_id
@@ -272,8 +251,8 @@ class RuntimeState(RootModel[list[Any]]):
         event_bus.emit(self, CheckpointForkCompletedEvent(**about))
 
 
-class _WriteObserver:
-    """Emits the events around one write."""
+class _Write:
+    """Context of one write, with an event before and after it: the state goes on from what was written at ``where``."""
 
     def __init__(
         self,
@@ -283,30 +262,52 @@ class _WriteObserver:
         trigger: str | None = None,
         about: dict[str, Any] | None = None,
     ) -> None:
+        self.where = self._id = ""
         with state.lock:
-            self.parent_id, self.branch = state.parent_id, state.branch
-        self._state = state
+            self.lineage: dict[str, Any] = {"parent_id": state.parent_id, "branch": state.branch}
+        self._state, self._provider = state, provider
         self._about: dict[str, Any] = {
             **(about or {}),
             "provider": type(provider).__name__,
             "trigger": trigger,
-            "branch": self.branch,
-            "parent_id": self.parent_id,
+            **self.lineage,
         }
         self._location, self._began = location, time.perf_counter()
-        event_bus.emit(state, CheckpointStartedEvent(location=location, **self._about))
 
-    def completed(self, where: str, checkpoint_id: str) -> None:
-        event_bus.emit(
-            self._state,
-            CheckpointCompletedEvent(
-                location=where,
-                checkpoint_id=checkpoint_id,
-                duration_ms=(time.perf_counter() - self._began) * 1000,
-                **self._about,
-            ),
-        )
+    def __enter__(self) -> Self:
+        event_bus.emit(self._state, CheckpointStartedEvent(location=self._location, **self._about))
+        return self
 
-    def failed(self, error: BaseException) -> None:
-        reason = one_line(error)[:500] or type(error).__name__
-        event_bus.emit(self._state, CheckpointFailedEvent(location=self._location, error=reason, **self._about))
+    def done(self, where: str) -> None:
+        """It was written there."""
+        self.where, self._id = where, self._provider.extract_id(where)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:  # a panic of a compiled part is none of Exception's
+            reason = one_line(error)[:500] or type(error).__name__
+            event_bus.emit(self._state, CheckpointFailedEvent(location=self._location, error=reason, **self._about))
+            return
+        with self._state.lock:
+            self._state._chain(self._id)
+        took = (time.perf_counter() - self._began) * 1000
+        event = CheckpointCompletedEvent(location=self.where, checkpoint_id=self._id, duration_ms=took, **self._about)
+        event_bus.emit(self._state, event)
+
+
+def sync_checkpoint_fields(entity: Any) -> None:
+    """Update an entity's public ``checkpoint_`` fields from its runtime attributes."""
+    if getattr(entity, "entity_type", None) in ("agent", "crew"):
+        entity.checkpoint_kickoff_event_id = entity.kickoff_event_id
+    own = getattr(entity, "sync_checkpoint_fields", None)
+    if callable(own):
+        own()
+
+
+def prepare_entities(root: Iterable[Any]) -> None:
+    """Call `sync_checkpoint_fields` for each entity."""
+    for entity in root:
+        sync_checkpoint_fields(entity)
+
+
+# Code imports them by these names, too.
+_sync_checkpoint_fields, _prepare_entities = sync_checkpoint_fields, prepare_entities

@@ -83,7 +83,7 @@ def test_a_message_lost_from_among_others_is_missed(driver: Driver, plan: Plan) 
     assert lost_messages.missing(driver.redis, keys.home()) == set()
     lost = Job(*job_of(driver.redis.rpop(QUEUE)))
     assert lost_messages.missing(driver.redis, keys.home()) == {lost}
-    lost_messages.send_again(driver.redis, lost)
+    return_job(driver.redis, lost)
     assert lost_messages.missing(driver.redis, keys.home()) == set()
     assert Job(*job_of(driver.redis.lindex(QUEUE, 0))) == lost
 

@@ -7,6 +7,7 @@ from runner.core.plan import THREAD, Plan, PlannedTask
 from runner.providers.memory import MemoryStore
 from runner.providers.redis import keys, lost_messages
 from runner.providers.redis.protocol import queue_of, served
+from runner.providers.redis.store import return_job
 
 from .conftest import Clock
 from .driver import QUEUE, Driver
@@ -73,14 +74,14 @@ def test_whatever_sends_it_again(end: str, driver: Driver, clock: Clock) -> None
     if end == "lost among others":
         driver.submit(alone, "r-2", queue=OTHERS)
         assert lost_messages.missing(driver.redis, driver.workers.home) == {job}
-        lost_messages.send_again(driver.redis, job)
+        return_job(driver.redis, job)
         assert [one.run_id for one in driver.jobs(WAITING)] == ["r-2", "r-1"]
         return
     if end == "lost with all others":
         clock.go_on(OLD)
         assert driver.workers.redeliver(OLD) == 1
     elif end == "returned":
-        lost_messages.send_again(driver.redis, job)
+        return_job(driver.redis, job)
     else:
         claim = driver.claim(job)
         assert isinstance(claim, Claim)
