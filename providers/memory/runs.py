@@ -236,12 +236,7 @@ class MemoryRuns(Reader):
     # -- forks
 
     def position(
-        self,
-        run_id: str,
-        *,
-        checkpoint: str | None = None,
-        branch: str | None = None,
-        outputs: Iterable[str] = (),
+        self, run_id: str, *, checkpoint: str | None = None, branch: str | None = None, outputs: Iterable[str] = ()
     ) -> Position:
         """A checkpoint, or the head of a branch: the current one if none is named. Raises `NotFound`."""
         run = self._run(run_id)

@@ -148,12 +148,7 @@ class MemoryTask:
         self._reserve(None if reserved is None else True)
 
     def record_steps(
-        self,
-        done: Sequence[DoneStep],
-        *,
-        dropped: int = 0,
-        begins: Sequence[BegunStep] = (),
-        replayed: Counters | int,
+        self, done: Sequence[DoneStep], *, dropped: int = 0, begins: Sequence[BegunStep] = (), replayed: Counters | int
     ) -> None:
         """Record what steps side by side gave, and note those that begin next."""
         self._write("step")

@@ -17,14 +17,7 @@ from typing import Any, NamedTuple
 from redis.backoff import NoBackoff
 from redis.connection import Connection, ConnectionPool, SSLConnection
 from redis.crc import key_slot
-from redis.exceptions import (
-    AskError,
-    ConnectionError,
-    MovedError,
-    RedisError,
-    ResponseError,
-    TimeoutError,
-)
+from redis.exceptions import AskError, ConnectionError, MovedError, RedisError, ResponseError, TimeoutError
 from redis.retry import Retry
 
 from runner.providers.redis.address import Clustered

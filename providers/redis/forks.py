@@ -32,11 +32,7 @@ def position(
     """
     wanted = list(outputs)
     state, *found = scripts.load("find_position").at(
-        client,
-        run_id,
-        name=branch or "",
-        checkpoint=checkpoint or "",
-        tasks=json.dumps(wanted, ensure_ascii=False),
+        client, run_id, name=branch or "", checkpoint=checkpoint or "", tasks=json.dumps(wanted, ensure_ascii=False)
     )
     if state == "no checkpoint":
         whole = Runs(client).find_checkpoint(run_id, str(checkpoint)).id

@@ -21,11 +21,7 @@ def missing(client: Client, home: str) -> set[Job]:
     pipe = client.pipeline(transaction=False)
     for run_id, branch, task in places:
         pipe.hmget(keys.run_key(run_id, home), "queue", "direct", "envelope")
-        pipe.hmget(
-            keys.key("task_key", branch_key=keys.branch_key(run_id, branch, home), name=task),
-            "attempt",
-            "pool",
-        )
+        pipe.hmget(keys.key("task_key", branch_key=keys.branch_key(run_id, branch, home), name=task), "attempt", "pool")
     answers = pipe.execute()
     by_queue: dict[str, set[Job]] = {}
     for place, (queue, direct, envelope), (attempt, pool) in zip(places, answers[::2], answers[1::2], strict=True):

@@ -119,12 +119,7 @@ class PostedSteps(ClaimedSteps):
             self._recorded(step, entry, begun, reserved)
 
     def record_steps(
-        self,
-        done: Sequence[DoneStep],
-        *,
-        dropped: int = 0,
-        begins: Sequence[BegunStep] = (),
-        replayed: Counters | int,
+        self, done: Sequence[DoneStep], *, dropped: int = 0, begins: Sequence[BegunStep] = (), replayed: Counters | int
     ) -> None:
         """Record what several steps gave, and note those that begin next: one round trip. Raises `ClaimLost`."""
         with self._lock:

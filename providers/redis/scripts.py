@@ -105,7 +105,7 @@ class LuaScript:
         kinds += [kind for kind in _types() if kind in called]
         checks = [
             f"if #KEYS~={len(self.keys)} or #ARGV{'<' if self._has_rest else '~='}{len(self.argv) - self._has_rest} "
-            'then wrong("what it was given","complete") end',
+            'then wrong("what it was given","complete") end'
         ]
         binds = [f"local {key}=KEYS[{i}]" for i, key in enumerate(self.keys, 1)]
         for i, (arg, kind) in enumerate(zip(self.argv, self.types, strict=True), 1):

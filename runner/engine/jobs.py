@@ -194,11 +194,7 @@ class JobExecutor:
         while True:
             unfit = adapters.disposable() if self._retire is None else ()
             claim = self.store.claim(
-                job,
-                worker=self.worker,
-                process=self._process,
-                unfit=unfit,
-                environments=self._environments.accepted,
+                job, worker=self.worker, process=self._process, unfit=unfit, environments=self._environments.accepted
             )
             if isinstance(claim, Refusal) and claim.needed is not None:
                 if self._takes(claim.needed, job):

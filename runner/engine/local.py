@@ -88,11 +88,7 @@ class Steps(OneByOne):
     """The recorded steps of one task, in ``known``: they are kept over its attempts, and in checkpoints."""
 
     def __init__(
-        self,
-        known: dict[str, str],
-        nest: ChildJournal | None = None,
-        key: str = "",
-        usage: UsageMetrics | None = None,
+        self, known: dict[str, str], nest: ChildJournal | None = None, key: str = "", usage: UsageMetrics | None = None
     ) -> None:
         self._known, self._nest, self._under = known, nest, f"{key}:"
         self._usage = usage

@@ -144,12 +144,7 @@ class StoreDriver(ABC):
         return self.store.task(claim, None, None)
 
     def commit(
-        self,
-        claim: Claim,
-        used: ReadSet = NOTHING,
-        task: ClaimedTask | None = None,
-        process: str = "",
-        queue: str = "",
+        self, claim: Claim, used: ReadSet = NOTHING, task: ClaimedTask | None = None, process: str = "", queue: str = ""
     ) -> str:
         """Perform the task. A ``process`` continues with a task that this makes ready, or else with one that waits in
         the ``queue``.
