@@ -18,7 +18,7 @@ from runner.core import output as outputs
 from runner.core.jobs import Claim, event_id_of
 from runner.core.ledger import Usage
 from runner.engine.ports import ClaimedTask
-from runner.events import scope
+from runner.events import kickoff, scope
 from runner.events.base import BaseEvent
 from runner.events.bus import event_bus, module_of, set_audience
 from runner.events.call_events import (
@@ -88,7 +88,7 @@ class TaskEvents:
         """Set the task's scope and numbering in this context; only its crew's handlers receive its events."""
         own = loader.namespace_of(self._claim.bundle)
         set_audience(lambda module: not module.startswith(PREFIX) or f"{module}.".startswith(f"{own}."))
-        scope.begin(self._number, self._guard, tuple(self._open), event_id_of(self._run, self._last))
+        kickoff.begin(self._number, self._guard, tuple(self._open), event_id_of(self._run, self._last))
 
     def wants(self, *types: str) -> bool:
         """Whether a handler, or the run's checkpoints, need events of these types."""

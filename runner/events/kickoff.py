@@ -65,6 +65,7 @@ class BareState:
             self.root.append(entity)
 
 
+Stack = tuple[tuple[str, str], ...]
 Source = Callable[[BaseEvent], int]
 Guard = Callable[[], contextlib.AbstractContextManager[None]]
 
@@ -120,6 +121,7 @@ class Kickoff:
 
 
 _current: ContextVar[Kickoff | None] = ContextVar("runner_kickoff", default=None)
+_event_id_stack: ContextVar[Stack] = ContextVar("runner_event_id_stack", default=())  #: see `scope`
 depth: ContextVar[int] = ContextVar("runner_kickoff_depth", default=0)
 
 
@@ -156,6 +158,16 @@ def use_sequence(source: Source, *, guard: Guard | None = None, records: bool = 
     if before is not None:
         kickoff.last_event_id, kickoff.registered = before.last_event_id, before.registered
     enter(kickoff)
+
+
+def begin(source: Source, guard: Guard, stack: Stack, last_event_id: str | None) -> None:
+    """Start a task on the fleet in this context: events get their numbers from ``source``, inside ``guard()``, and are
+    not recorded here. The first has the innermost event of ``stack`` as parent, and follows ``last_event_id``.
+    """
+    run = Kickoff()
+    run.source, run.guard, run.records, run.last_event_id = source, guard, False, last_event_id
+    _current.set(run)
+    _event_id_stack.set(stack)
 
 
 def get_next_emission_sequence() -> int:

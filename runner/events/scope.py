@@ -15,7 +15,8 @@ from typing import Any
 from runner.core.context_value import ContextValue
 from runner.events import kickoff
 from runner.events.base import BaseEvent
-from runner.events.kickoff import Guard, Kickoff, Source
+from runner.events.kickoff import Stack as Stack
+from runner.events.kickoff import _event_id_stack
 from runner.events.pairs import SCOPE_STARTING_EVENTS, VALID_EVENT_PAIRS
 
 __all__ = [
@@ -46,9 +47,6 @@ __all__ = [
 logger = logging.getLogger("runner.events")
 
 
-Stack = tuple[tuple[str, str], ...]
-
-_event_id_stack: ContextVar[Stack] = ContextVar("runner_event_id_stack", default=())
 _triggering_event_id: ContextVar[str | None] = ContextVar("runner_triggering_event_id", default=None)
 
 
@@ -87,16 +85,6 @@ def set_triggering_event_id(event_id: str | None) -> None:
 def triggered_by_scope(event_id: str) -> ContextValue[str | None]:
     """Context in which emitted events were caused by this event."""
     return ContextValue(_triggering_event_id, event_id)
-
-
-def begin(source: Source, guard: Guard, stack: Stack, last_event_id: str | None) -> None:
-    """Start a task on the fleet in this context: events get their numbers from ``source``, inside ``guard()``, and are
-    not recorded here. The first has the innermost event of ``stack`` as parent, and follows ``last_event_id``.
-    """
-    run = Kickoff()
-    run.source, run.guard, run.records, run.last_event_id = source, guard, False, last_event_id
-    kickoff.enter(run)
-    _event_id_stack.set(stack)
 
 
 class MismatchBehavior(Enum):
