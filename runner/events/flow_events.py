@@ -39,19 +39,21 @@ class FlowFailedEvent(FlowEvent):
     error: ErrorText = ""
 
 
-class FlowPausedEvent(FlowEvent):
-    """A flow waits for a person."""
-
-    type: Literal["flow_paused"] = "flow_paused"
-    flow_id: str = ""
+class _MethodEvent(FlowEvent):
     method_name: str = ""
+
+
+class _PausedEvent(_MethodEvent):
+    flow_id: str = ""
     state: Payload = None
     message: Payload = None
     emit: list[str] | None = None
 
 
-class _MethodEvent(FlowEvent):
-    method_name: str = ""
+class FlowPausedEvent(_PausedEvent):
+    """A flow waits for a person."""
+
+    type: Literal["flow_paused"] = "flow_paused"
 
 
 class MethodExecutionStartedEvent(_MethodEvent):
@@ -77,14 +79,10 @@ class MethodExecutionFailedEvent(_MethodEvent):
     error: ErrorText = ""
 
 
-class MethodExecutionPausedEvent(_MethodEvent):
+class MethodExecutionPausedEvent(_PausedEvent):
     """A method of a flow waits for a person."""
 
     type: Literal["method_execution_paused"] = "method_execution_paused"
-    flow_id: str = ""
-    state: Payload = None
-    message: Payload = None
-    emit: list[str] | None = None
 
 
 class FlowStateConflictEvent(_MethodEvent):

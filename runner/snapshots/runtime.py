@@ -252,7 +252,7 @@ class RuntimeState(RootModel[list[Any]]):
 
 
 class _Write:
-    """Context of one write, with an event before and after it: the state goes on from what was written at ``where``."""
+    """Context of one write, with an event before and after it: the state continues from what was written there."""
 
     def __init__(
         self,

@@ -33,6 +33,23 @@ WRITES: dict[str, Callable[[ClaimedTask], Any]] = {
     "ask": lambda task: task.ask("q#1", "{}", replayed=NONE),
 }
 
+#: Each way in which a claim may end.
+ENDS: dict[str, Callable[[StoreDriver, Claim, ClaimedTask], Any]] = {
+    "released": lambda _driver, _claim, task: task.release(replayed=NONE),
+    "retried": lambda _driver, _claim, task: task.retry(0, "it raised", replayed=NONE),
+    "failed": lambda _driver, _claim, task: task.fail("broken", replayed=NONE),
+    "committed": lambda driver, claim, task: driver.commit(claim, task=task),
+    "reaped": lambda driver, _claim, _task: driver.workers.reap("w0", process="p0", reason="gone", max_attempts=9),
+    "reaped as a whole": lambda driver, _claim, _task: driver.workers.reap("w0", reason="gone", max_attempts=9),
+    "taken back": lambda driver, claim, _task: driver.workers.take_back("w0", _held(claim), **TAKEN_BACK),
+    "cancelled": lambda driver, _claim, _task: driver.runs.cancel("r-1", "enough"),
+}
+TAKEN_BACK: dict[str, Any] = {"reason": "no process performs it", "max_handovers": 9}
+
+
+def _held(claim: Claim) -> HeldClaim:
+    return HeldClaim(claim.job.ref, claim.token, "p0", 0)
+
 
 def _served() -> Counters:
     served = Counters()
@@ -173,19 +190,9 @@ class ClaimConformance:
         driver.submit(plan_of("a", "b"), checkpoint_on=",*,")
         claim = driver.take("a", "b")["a"]
         driver.task(claim).record_step("s#0", '"paid"', replayed=NONE)
-        match end:
-            case "released":
-                driver.task(claim).release(replayed=NONE)
-            case "given to another":
-                driver.task(claim).release(replayed=NONE)
-                driver.take("a", process="p1")
-            case "reaped":
-                driver.workers.reap("w0", process="p0", reason="gone", max_attempts=9)
-            case "taken back":
-                held = HeldClaim(claim.job.ref, claim.token, "p0", 0)
-                assert driver.workers.take_back("w0", held, reason="no process performs it", max_handovers=9)
-            case "cancelled":
-                driver.runs.cancel("r-1", "enough")
+        ENDS[end.replace("given to another", "released")](driver, claim, driver.task(claim))
+        if end == "given to another":
+            driver.take("a", process="p1")
         before = seen(driver)
         with pytest.raises(ClaimLost):
             WRITES[write](driver.task(claim))
@@ -267,7 +274,7 @@ class ClaimConformance:
         assert driver.take("a")["a"].recorded == {"s#1": '"first"'}
         assert driver.runs.get("r-1").paid == 1
 
-    @pytest.mark.parametrize("end", ["reaped", "released", "retried", "failed", "committed", "taken back", "cancelled"])
+    @pytest.mark.parametrize("end", ENDS)
     def test_what_was_begun_and_not_recorded_is_in_doubt(self, driver: StoreDriver, end: str) -> None:
         driver.submit(plan_of("a", "b"))
         claim = driver.take("a", "b")["a"]
@@ -277,22 +284,7 @@ class ClaimConformance:
         task.record_step("s#1", "1", entry=GPT, usage=Usage(5, 2), replayed=NONE)
         task.begin_step(GPT)
         task.drop_step(GPT)
-        match end:
-            case "reaped":
-                driver.workers.reap("w0", reason="gone", max_attempts=9)
-            case "released":
-                task.release(replayed=NONE)
-            case "retried":
-                task.retry(0, "it raised", replayed=NONE)
-            case "failed":
-                task.fail("broken", replayed=NONE)
-            case "committed":
-                driver.commit(claim, task=task)
-            case "taken back":
-                held = HeldClaim(claim.job.ref, claim.token, "p0", 0)
-                driver.workers.take_back("w0", held, reason="no process performs it", max_handovers=9)
-            case "cancelled":
-                driver.runs.cancel("r-1", "enough")
+        ENDS[end](driver, claim, task)
         run = driver.runs.get("r-1")
         assert (run.paid, run.in_doubt, run.tools_in_doubt) == (1, 1, 1)
         assert driver.runs.tools("r-1") == {"look": {"paid": 0, "replayed": 0, "in_doubt": 1}}
