@@ -60,7 +60,8 @@ def take(store: str, cache: Path, job: Job) -> HeldFolder:
     `OSError`.
     """
     name = hashlib.sha256(job.ref.encode()).hexdigest()[:24]
-    own, number, began = _of_store(store, cache) / name, 1, SYSTEM.monotonic()
+    own = _root(cache) / hashlib.sha256(store.encode()).hexdigest()[:12] / name
+    number, began = 1, SYSTEM.monotonic()
     next_look = began
     while (handle := _held(own)) is None:
         now = SYSTEM.monotonic()
@@ -161,10 +162,6 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-def _of_store(store: str, cache: Path) -> Path:
-    return _root(cache) / hashlib.sha256(store.encode()).hexdigest()[:12]
 
 
 def _root(cache: Path) -> Path:

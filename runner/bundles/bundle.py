@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import IO, cast
 
-from runner.bundles.index_credentials import refuse_login
 from runner.bundles.selection import (
     CALLS_FILE,
     DEFAULT_LIMIT,
@@ -27,6 +26,7 @@ from runner.bundles.selection import (
     Selection,
     may_name_indexes,
     private,
+    refuse_login,
 )
 from runner.bundles.target import Target
 from runner.core.errors import BadCrew

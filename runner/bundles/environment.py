@@ -20,7 +20,7 @@ from typing import Any
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from runner.bundles.index_credentials import refuse_login
+from runner.bundles.selection import refuse_login
 from runner.core.errors import BadCrew
 
 LOCK, LISTED, PROJECT, VERSION = "uv.lock", "requirements.txt", "pyproject.toml", ".python-version"

@@ -23,7 +23,7 @@ def file_of(folder: Path) -> tuple[Path | None, str]:
     ``agent.py`` or ``app.py``; the only file that uses agents: of the folder, of its ``src``, or of the only package
     there; what ``[project.scripts]`` calls, where none does. Raises `BadCrew` where several are named.
     """
-    named = frameworks.named(folder)
+    named = {name: place for one in frameworks.installed for name, place in one.named(folder).items()}
     if len(named) > 1:
         places = [f"{(folder / one).as_posix()}" for one in named.values()]
         raise BadCrew(f"{folder} has {len(named)} graphs: {', '.join(named)}; name one, as in {places[0]}")

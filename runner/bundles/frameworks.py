@@ -65,19 +65,9 @@ def names() -> frozenset[str]:
     return frozenset(name for one in installed for name in (one.framework, *one.makers) if name) | {"runner"}
 
 
-def tables() -> list[str]:
-    """The names of the tables, ``[tool.NAME]``, that declare projects."""
-    return [one.framework for one in installed if one.framework]
-
-
 def agents() -> frozenset[str]:
     """Those of `names` that agents are made with, and no crews."""
     return frozenset(name for one in installed if one.word == "agent" for name in _makers(one))
-
-
-def named(folder: Path) -> dict[str, str]:
-    """What files of frameworks in a folder say is to be run, by name: ``path:object``, seen from there."""
-    return {name: place for one in installed for name, place in one.named(folder).items()}
 
 
 def modules() -> frozenset[str]:

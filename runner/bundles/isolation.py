@@ -20,16 +20,9 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, wraps
+from importlib import machinery
 from importlib.abc import MetaPathFinder
-from importlib.machinery import (
-    EXTENSION_SUFFIXES,
-    SOURCE_SUFFIXES,
-    ExtensionFileLoader,
-    FileFinder,
-    FrozenImporter,
-    ModuleSpec,
-    SourceFileLoader,
-)
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -70,7 +63,7 @@ class Namespace:
         self._source = [os.fspath(root / "src")] if not only and has_source_folder(root) else []
         self._own: dict[str, bool] = {}  # entries of sys.path, and whether they are folders of the bundle
         self._beside: list[str] = []  # folders of files that were named: scripts find there what is nowhere else
-        self._finders: dict[str, FileFinder] = {}
+        self._finders: dict[str, machinery.FileFinder] = {}
         self._foreign: set[str] = set()  # top-level names that were imported from outside, and stay so, as in Python
         self._views: dict[str, _View] = {}
         self.stopped: dict[str, KickedOff] = {}  # at a kickoff while they were imported: its modules, by name
@@ -181,14 +174,14 @@ class Namespace:
             own = self._own[entry] = inside and not is_installed(Path(place), Path(self._home))
         return own
 
-    def _finder(self, folder: str) -> FileFinder:
+    def _finder(self, folder: str) -> machinery.FileFinder:
         finder = self._finders.get(folder)
         if finder is None:
             details: list[tuple[Any, list[str]]] = [
-                (ExtensionFileLoader, EXTENSION_SUFFIXES),
-                (lambda name, path: _Loader(name, path, self), SOURCE_SUFFIXES),
+                (machinery.ExtensionFileLoader, machinery.EXTENSION_SUFFIXES),
+                (lambda name, path: _Loader(name, path, self), machinery.SOURCE_SUFFIXES),
             ]
-            finder = self._finders[folder] = FileFinder(folder, *details)
+            finder = self._finders[folder] = machinery.FileFinder(folder, *details)
         return finder
 
     def import_(
@@ -222,7 +215,7 @@ class Namespace:
         return module if fromlist else sys.modules[f"{self.name}.{name.partition('.')[0]}"]
 
 
-class _Loader(SourceFileLoader):
+class _Loader(machinery.SourceFileLoader):
     """Runs a bundle's source file with the bundle's builtins."""
 
     def __init__(self, fullname: str, path: str, space: Namespace) -> None:
@@ -356,7 +349,7 @@ def _by_name(function: Callable[..., Any], space: Namespace) -> Callable[..., An
 @lru_cache(maxsize=4096)
 def _part_of_interpreter(name: str) -> bool:
     """Built in or frozen: found before any file in any folder."""
-    return name in sys.builtin_module_names or FrozenImporter.find_spec(name) is not None
+    return name in sys.builtin_module_names or machinery.FrozenImporter.find_spec(name) is not None
 
 
 def _regular_elsewhere(name: str) -> bool:

@@ -29,10 +29,6 @@ def _if_subprocess(value: str) -> str:
     return value if value == "subprocess" else ""
 
 
-def _seconds(value: str) -> str:
-    return value.partition(".")[0]
-
-
 _SETTINGS: tuple[tuple[str, str, Callable[[str], str], tuple[str, ...]], ...] = (
     ("index-url", "UV_DEFAULT_INDEX", str, _INDEX),
     ("extra-index-url", "UV_INDEX", _listed(" "), _MORE),
@@ -40,7 +36,7 @@ _SETTINGS: tuple[tuple[str, str, Callable[[str], str], tuple[str, ...]], ...] = 
     ("constraint", "UV_CONSTRAINT", _listed(" "), ("constraint-dependencies",)),
     ("build-constraint", "UV_BUILD_CONSTRAINT", _listed(" "), ("build-constraint-dependencies",)),
     ("pre", "UV_PRERELEASE", _if_yes("allow"), ("prerelease",)),
-    ("timeout", "UV_HTTP_TIMEOUT", _seconds, ("UV_REQUEST_TIMEOUT", "HTTP_TIMEOUT")),
+    ("timeout", "UV_HTTP_TIMEOUT", lambda value: value.partition(".")[0], ("UV_REQUEST_TIMEOUT", "HTTP_TIMEOUT")),
     ("retries", "UV_HTTP_RETRIES", str, ()),
     ("keyring-provider", "UV_KEYRING_PROVIDER", _if_subprocess, ("keyring-provider",)),
     ("trusted-host", "UV_INSECURE_HOST", _listed(" "), ("allow-insecure-host",)),

@@ -89,7 +89,8 @@ def project_at(folder: Path) -> Project | None:
     except (OSError, ValueError):  # not our file: its errors are not ours to report
         return None
     tools = _table(data.get("tool"))
-    own = next((own for name in frameworks.tables() if (own := _table(tools.get(name)))), {})
+    tables = (_table(tools.get(one.framework)) for one in frameworks.installed if one.framework)
+    own = next(filter(None, tables), {})
     name = _table(data.get("project")).get("name") or _table(tools.get("poetry")).get("name") or folder.resolve().name
     if not own and not any(source_of(folder).glob(f"*/{CREW_FILE}")):
         main = _kicked_off(folder, _table(_table(data.get("project")).get("scripts")))

@@ -75,6 +75,8 @@ _TABLE = re.compile(rb"CREATE TABLE [\"']?checkpoints[\"']?\s*\(")
 _NAMES_INDEXES = re.compile(
     r"(?:.*requirements.*|constraints.*)\.(?:txt|in)|pyproject\.toml|uv\.(?:lock|toml)|poetry\.toml|pip\.(?:conf|ini)|Pipfile"
 )
+_LOGIN = re.compile(r"https?://([^\s/@'\"]+)@")
+_VARIABLE = re.compile(r"(?:[^:@]*:)?\$\{\w+\}")
 _DATABASE = b"SQLite format 3\0"
 _HEAD = 64 * 1024  #: bytes of a file that are looked at
 _LOOKED = 32 * MIB  #: and for a private key
@@ -290,3 +292,13 @@ def _human(size: int) -> str:
 def may_name_indexes(file: str) -> bool:
     """Whether a file of that name says where packages come from."""
     return _NAMES_INDEXES.fullmatch(file) is not None
+
+
+def refuse_login(name: str, text: str) -> None:
+    """Raise `BadCrew` for an index's URL with a password in it. One that stands as ``${NAME}`` is read on workers."""
+    for found in _LOGIN.finditer(text):
+        if not _VARIABLE.fullmatch(found[1]):
+            raise BadCrew(
+                f"{name}: a URL in it has a password or a token, which would be stored; take it out and give it to the "
+                "workers: UV_INDEX_URL, UV_INDEX_<NAME>_USERNAME and _PASSWORD, or ${NAME} in the URL"
+            )

@@ -36,24 +36,17 @@ def resume(
     A resumed branch becomes the run's current branch, unless that one is still running. Of a batch (b-...), all runs
     that failed or were cancelled are resumed.
     """
-    check_code_choice(accept_code_change=accept_code_change, keep_code=keep_code)  # before a server is started
+    code = {"accept_code_change": accept_code_change, "keep_code": keep_code}
+    check_code_choice(**code)  # before a server is started
     with only() as write, Client() as client:
         if BATCH_ID.fullmatch(run_id):
             if checkpoint or branch or detach:
                 raise UsageError(f"{run_id} is a batch: --checkpoint, --branch and --detach are for one run")
-            again = client.resume_many(run_id, accept_code_change=accept_code_change, keep_code=keep_code)
+            again = client.resume_many(run_id, **code)
             return batch.follow(again, run_id, None, write, not as_json, f"runner resume {run_id}")
-        client = client.of(run_id)
-        run_id = client.id_of(run_id)
-        handle = client.resume(
-            run_id,
-            checkpoint=checkpoint,
-            branch=branch,
-            accept_code_change=accept_code_change,
-            keep_code=keep_code,
-        )
+        handle = client.resume(run_id, checkpoint=checkpoint, branch=branch, **code)
         if not handle.created:
-            say(f"run {run_id} is completed: nothing is left to do")
+            say(f"run {handle.id} is completed: nothing is left to do")
             return deliver(handle, handle.result(), as_json, write)
         return follow(handle, "", None, as_json, write, detach=detach)
 
@@ -66,13 +59,12 @@ def resume(
 def cancel(run_id: str, branch: str | None, reason: str, as_json: bool) -> int:
     """Cancel all branches of RUN. Tasks in flight stop at once. What is recorded stays, and RUN can be resumed."""
     with Client() as client:
-        client = client.of(run_id)
-        run_id = client.id_of(run_id)
-        client.run(run_id, branch).cancel(reason)
+        run = client.run(run_id, branch)
+        run.cancel(reason)
     if as_json:
-        print_json({"run_id": run_id, "status": "cancelled"} | ({"branch": branch} if branch else {}))
+        print_json({"run_id": run.id, "status": "cancelled"} | ({"branch": branch} if branch else {}))
     else:
-        print_line(f"{run_id}{f' {branch}' if branch else ''} cancelled")
+        print_line(f"{run.id}{f' {branch}' if branch else ''} cancelled")
     return 0
 
 
@@ -104,17 +96,15 @@ def answer(
 ) -> int:
     """Answer RUN's question and resume it. What it did before is not done again."""
     with only() as write, Client() as client:
-        client = client.of(run_id)
-        run_id = client.id_of(run_id)
         if text is None and not approve and reject is None:
             run = client.run(run_id, branch)
-            asked = client.store.runs.questions(run_id, branch or run.record.branch)
+            asked = run.client.store.runs.questions(run.id, branch or run.record.branch)
             if as_json:
                 write(json_text([one.to_dict() for one in asked]) + "\n")
             for one in [] if as_json else asked:
                 write(one.shown())
             if not asked:
-                say(f"run {run_id} is not awaiting input")
+                say(f"run {run.id} is not awaiting input")
             return int(Exit.WAITING) if asked else 0
         handle = client.answer(run_id, text, approve=approve, reject=reject, task=task, branch=branch)
         return follow(handle, "", None, as_json, write, detach=detach)

@@ -25,8 +25,6 @@ def files(run_id: str, branch: str | None, out: str | None, as_json: bool) -> in
     written; an absolute path is taken relative to DIR.
     """
     with only() as write, Client() as client:
-        client = client.of(run_id)
-        run_id = client.id_of(run_id)
         handle = client.run(run_id, branch)
         found = handle.files()
         rows: list[dict[str, Any]] = [{"task": one.task, "path": one.path, "bytes": one.size} for one in found]
@@ -43,7 +41,7 @@ def files(run_id: str, branch: str | None, out: str | None, as_json: bool) -> in
             except OSError as error:
                 raise BadInput(f"an output file cannot be written: {error}; try another folder with --out") from None
         if as_json:
-            write(json_text({"run_id": run_id, "branch": branch or handle.record.branch, "files": rows}) + "\n")
+            write(json_text({"run_id": handle.id, "branch": branch or handle.record.branch, "files": rows}) + "\n")
             return code
         for one in rows:
             write(f"{one.get('written') or one['path']}  {one['task']}  {one['bytes']:,} bytes\n")

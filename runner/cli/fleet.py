@@ -85,12 +85,8 @@ def worker(
     }
     if until_idle:  # it is there for one run perhaps, which may not need what takes seconds to import
         environment["RUNNER_PRELOAD"] = os.environ.get("RUNNER_PRELOAD", "")
-    if lease is not None:
-        environment["RUNNER_LEASE"] = str(lease)
-    if drain_timeout is not None:
-        environment["RUNNER_DRAIN_TIMEOUT"] = str(drain_timeout)
-    if label:
-        environment["RUNNER_LABELS"] = ",".join(label)
+    given = {"RUNNER_LEASE": lease, "RUNNER_DRAIN_TIMEOUT": drain_timeout, "RUNNER_LABELS": ",".join(label) or None}
+    environment |= {name: str(value) for name, value in given.items() if value is not None}
     os.environ.update(environment)
     for line in misspelt():
         say(f"warning: {line}")

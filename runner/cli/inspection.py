@@ -163,12 +163,11 @@ def _branch_table(lines: list[BranchRecord]) -> Table:
 def wait(run_id: str, branch: str | None, timeout: float | None, as_json: bool) -> int:
     """Wait for RUN; the exit code says how it ended, as submit's does."""
     with only() as write, Client() as client:
-        client = client.of(run_id)
         handle = client.run(run_id, branch)
         record = handle.record
         if handle.status == "running":
-            client.ensure_worker(record.queue)
-        total = client.store.runs.plan(handle.id).total
+            handle.client.ensure_worker(record.queue)
+        total = handle.client.store.runs.plan(handle.id).total
         return follow(handle, record.crew, total, as_json, write, timeout=timeout)
 
 

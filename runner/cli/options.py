@@ -105,10 +105,7 @@ queue = _setting(
     "The Celery queue (RUNNER_QUEUE). Default: runner; of the embedded server, one for each Python environment.",
 )
 partition = click.option(
-    "--partition",
-    type=Count(min=1),
-    metavar="I",
-    help="Serve only server number I of those in --redis-url.",
+    "--partition", type=Count(min=1), metavar="I", help="Serve only server number I of those in --redis-url."
 )
 run_id = click.argument("run_id", type=TEXT, metavar="RUN")
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout, and nothing else.")

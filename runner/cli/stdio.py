@@ -63,11 +63,7 @@ def print_diff(diff: "Diff", as_json: bool) -> int:
 
 
 def table_of(
-    heads: Iterable[str],
-    *,
-    right: Container[str] = (),
-    whole: Container[str] = (),
-    overflow: "OverflowMethod" = "fold",
+    heads: Iterable[str], *, right: Container[str] = (), whole: Container[str] = (), overflow: "OverflowMethod" = "fold"
 ) -> Table:
     """Return a table without rows. Columns in ``right`` are aligned there, those in ``whole`` are never wrapped."""
     table = Table(box=None, pad_edge=False, header_style="dim")

@@ -54,10 +54,7 @@ STILL_RUNNING = 124  #: what `timeout` exits with; the run itself has no exit co
     help=f"With --each: how many runs are active at once ({AT_ONCE}).",
 )
 @options.text(
-    "--id",
-    "key",
-    metavar="KEY",
-    help="Idempotency key: submitting again with the same KEY returns the same run.",
+    "--id", "key", metavar="KEY", help="Idempotency key: submitting again with the same KEY returns the same run."
 )
 @options.as_json
 @click.option("--detach", is_flag=True, help="Print the run id and exit without waiting.")
@@ -156,6 +153,9 @@ def submit(
             say(line)
         configured()  # what is wrong with the prices is said before anything is paid
         options.check_broker()
+        how: dict[str, Any] = {
+            "max_checkpoints": max_checkpoints, "checkpoint_on": list(checkpoint_on), "keep": keep, "models": models,
+        }  # fmt: skip
         with Client() as client:
             if models == "offline" and client.embedded:  # the worker is here, and needs it
                 try:
@@ -163,22 +163,12 @@ def submit(
                 except MissingDependency as error:
                     raise UsageError(str(error)) from None
             if source is not None:
-                batch = client.submit_batch(
-                    prepared, batches.lines(source, str(each), inputs), batches.id_of(prepared, key, digest), many,
-                    max_checkpoints=max_checkpoints, checkpoint_on=list(checkpoint_on), keep=keep, models=models,
-                )  # fmt: skip
+                lines = batches.lines(source, str(each), inputs)
+                batch = client.submit_batch(prepared, lines, batches.id_of(prepared, key, digest), many, **how)
                 title = f"{prepared.plan.crew}  {batch.id}"
                 say(f"{title}: {counted(total, 'run')}, {many:,} at once")
                 return batches.follow(batch, title, total, write, not as_json, "the same command")
-            handle = client.submit(
-                prepared,
-                inputs,
-                id=key,
-                max_checkpoints=max_checkpoints,
-                checkpoint_on=list(checkpoint_on),
-                keep=keep,
-                models=models,
-            )
+            handle = client.submit(prepared, inputs, id=key, **how)
             if models:
                 say(stubs.LABELS[models])
             if not handle.created:

@@ -26,7 +26,7 @@ from runner.client.reading.process import Reader
 from runner.core import settings
 from runner.core.errors import BadCrew, BadInput, UsageError
 from runner.core.field_errors import format_field_errors
-from runner.core.inputs import given_as_json, refuse_missing, refuse_unknown, stored, typed
+from runner.core.inputs import refuse_missing, refuse_unknown, stored, typed
 from runner.core.plain_text import why_no_name
 from runner.core.plan import Plan
 from runner.core.settings import setting
@@ -170,7 +170,7 @@ def prepare(
     Raises `UsageError` with what is wrong; `UnpaidReading` for a file that asks one and may not.
     """
     target = parse_target(target_text)
-    request = Request(target, given_as_json(inputs or {}), dict(calls or {}), paying)
+    request = Request.of(target, inputs or {}, calls=calls, paying=paying)
     limit = limit or settings.bundle_limit()
     reader = Reader(request, alone=alone, known=known)
     try:

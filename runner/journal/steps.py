@@ -23,6 +23,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage, usage_in
+from runner.core.plain_text import of_class
 
 if TYPE_CHECKING:
     from runner.journal.give_ups import GiveUp
@@ -125,17 +126,11 @@ def dump(name: str, value: Any, result_type: Any) -> str:
         text = _encoded(data)
     except (PydanticSerializationError, TypeError, ValueError):
         raise TypeError(
-            f"step {name!r} returned {_kind(value)}, which is not JSON: "
+            f"step {name!r} returned {of_class(value)}, which is not JSON: "
             "return text, numbers, lists or dicts, or annotate the function with the model it returns"
         ) from None
     # Half a surrogate pair (a file name, a model's slip) is no UTF-8, but JSON has a spelling for it.
     return text if text.isascii() or not _SURROGATE.search(text) else json.dumps(data)
-
-
-def _kind(value: Any) -> str:
-    """Return the name of the value's type with its article."""
-    name = type(value).__qualname__
-    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 
 
 def load_own(value: Any, text: str, result_type: Any) -> Any:

@@ -12,7 +12,7 @@ from runner.bundles import bundle
 from runner.bundles.bundle import Bundle
 from runner.bundles.target import parse_target
 from runner.client.reading.crew import Reading, Request, plan_of
-from runner.core.inputs import given_as_json, stored
+from runner.core.inputs import stored
 from runner.core.jobs import Job, Refusal
 from runner.core.plan import Plan
 from runner.engine.decisions import Decision
@@ -40,7 +40,7 @@ class Prepared(NamedTuple):
 def prepare(crew: Path | str, inputs: Mapping[str, Any] | None = None) -> Prepared:
     """Read a crew file in this process, and pack its bundle."""
     target = parse_target(str(crew))
-    request, calls = Request(target, given_as_json(inputs or {})), ReadCalls(target.root)
+    request, calls = Request.of(target, inputs or {}), ReadCalls(target.root)
     reading, packed = Reading(request, calls), bundle.pack(target)
     found = reading.found()
     packed, _ = bundle.with_calls(packed, calls.records)

@@ -5,24 +5,26 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from rich.segment import Segment
 from textual import on, work
-from textual.app import ComposeResult
+from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
+from textual.color import Color
 from textual.containers import Horizontal, Vertical
+from textual.filter import LineFilter
 from textual.widgets import Button, Footer, Input, Static, Tree
 
 from runner.cli.browser import wording
 from runner.cli.browser.details import DetailsPane, Draft
 from runner.cli.browser.dialogs import DiffScreen, Question, prune_question
 from runner.cli.browser.fields import Fields
-from runner.cli.browser.plain import PlainApp
 from runner.cli.browser.tree import CheckpointTree
-from runner.cli.stdio import counted
 from runner.client.checkpoints.commands import Command, CommandHandler
 from runner.client.checkpoints.model import Branch, Checkpoint, Details, Source, everything, newest
 from runner.client.checkpoints.tree import build
 from runner.core.diff import compare, lines
 from runner.core.errors import RunnerError
+from runner.core.plain_text import bare
 
 SETTLE = 0.04  #: seconds that the cursor must rest on a checkpoint before it is read
 UNREAD = 32_000_000  #: bytes of checkpoints that are read for the tree: beyond that it is by time alone
@@ -30,7 +32,19 @@ BATCH = 20  #: read at a time: the tree is redrawn after each batch
 LOOK_AGAIN = 1.0  #: seconds between looks at a place where checkpoints are being added
 
 
-class Browser(PlainApp[Command]):
+class _Plain(LineFilter):
+    """Takes control characters out of each line that is drawn: stored text could command the terminal."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:  # noqa: ARG002 - textual's signature
+        if all(segment.text.isprintable() for segment in segments):
+            return segments
+        return [segment if segment.control else segment._replace(text=bare(segment.text)) for segment in segments]
+
+
+_PLAIN = _Plain()  # one, for lines are cached by the filters that they went through
+
+
+class Browser(App[Command]):
     """Ends with the command that is to be carried out once the screen is gone, or with None."""
 
     TITLE = "runner checkpoint"
@@ -79,6 +93,10 @@ class Browser(PlainApp[Command]):
         self._filled = False
         self._warned = False
 
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Return Textual's own filters, and the one that removes control characters."""
+        return [*super().get_line_filters(), _PLAIN]
+
     def compose(self) -> ComposeResult:
         """Title, tree, details, buttons, a line for messages, the keys."""
         yield self.heading
@@ -123,7 +141,7 @@ class Browser(PlainApp[Command]):
             self.say(str(error), "bad")
             return
         kept = everything(branches)
-        count = f"{counted(len(branches), 'branch', 'branches')}, {counted(len(kept), 'checkpoint')}"
+        count = f"{wording.counted(len(branches), 'branch')}, {wording.counted(len(kept), 'checkpoint')}"
         self.heading.update(f"{self.source.title}   {count}")
         if self._filled and branches == self.branches:
             return
@@ -388,7 +406,7 @@ class Browser(PlainApp[Command]):
         except RunnerError as error:
             self.say(str(error), "bad")
             return
-        self.say(f"{counted(gone, 'checkpoint')} of {branch.name} removed", "good")
+        self.say(f"{wording.counted(gone, 'checkpoint')} of {branch.name} removed", "good")
         self.look()
 
     def action_refresh(self) -> None:

@@ -12,7 +12,6 @@ from textual.widgets import Button, Footer, Input, Label, Static
 from textual.widgets.button import ButtonVariant
 
 from runner.cli.browser import wording
-from runner.cli.stdio import counted
 from runner.client.checkpoints.model import Branch
 
 
@@ -90,7 +89,7 @@ def prune_question(branch: Branch) -> Question:
         if not keep.isdecimal():
             return "Enter a number, 0 or more."
         go = max(0, there - int(keep))
-        return f"It holds {counted(there, 'checkpoint')}. Keep how many? {go} would be deleted."
+        return f"It holds {wording.counted(there, 'checkpoint')}. Keep how many? {go} would be deleted."
 
     field = Input(str(there), type="integer", compact=True, id="keep")
     title = f"Prune {wording.short_branch(branch.name, 50)}"

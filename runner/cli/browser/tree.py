@@ -47,11 +47,7 @@ class CheckpointTree(Tree[Item]):
             self.go_to(self._at[before].data)
 
     def _add(
-        self,
-        parent: TreeNode[Item],
-        node: BranchNode,
-        notes: Callable[[Checkpoint], Notes],
-        folded: AbstractSet[str],
+        self, parent: TreeNode[Item], node: BranchNode, notes: Callable[[Checkpoint], Notes], folded: AbstractSet[str]
     ) -> None:
         key = _key(node.branch)
         newest = self._newest[node.branch.name] = node.branch.checkpoints[-1].created_at if node.checkpoints else 0

@@ -9,7 +9,6 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from runner.cli.stdio import counted
 from runner.client.checkpoints.model import Branch, Checkpoint, Details, TaskView
 from runner.core.diff import DONE
 
@@ -51,6 +50,11 @@ def size(count: int) -> str:
             break
         amount /= 1000
     return f"{count} B" if unit == "B" else f"{amount:.1f} {unit}"
+
+
+def counted(count: int, what: str) -> str:
+    """``1 checkpoint``, ``2 checkpoints``; ``2 branches``."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}{'es' if what.endswith('ch') else 's'}"
 
 
 def short_id(checkpoint: str) -> str:

@@ -62,10 +62,7 @@ class RunSource:
         )
         ended = sum(task.status == DONE for task in tasks)
         return Details(
-            _checkpoint(found),
-            (EntityView("crew", run.crew, ended, len(tasks)),),
-            run.inputs | inputs,
-            tasks,
+            _checkpoint(found), (EntityView("crew", run.crew, ended, len(tasks)),), run.inputs | inputs, tasks
         )
 
     def prune(self, keep: int, branch: str) -> int:

@@ -16,7 +16,7 @@ from runner.bundles.target import Target
 from runner.client.reading import shapes
 from runner.core import errors
 from runner.core.errors import BadCrew, MissingDependency, RunnerError, UnpaidReading
-from runner.core.inputs import as_json
+from runner.core.inputs import as_json, given_as_json
 from runner.core.plain_text import why_no_name
 from runner.core.plan import Plan
 from runner.engine import adapters
@@ -40,6 +40,13 @@ class Request:
     inputs: Mapping[str, Any] = field(default_factory=dict)
     calls: Mapping[str, str] = field(default_factory=dict)
     paying: bool = True
+
+    @classmethod
+    def of(
+        cls, target: Target, inputs: Mapping[str, Any], *, calls: Mapping[str, str] | None = None, paying: bool = True
+    ) -> "Request":
+        """Return the request for a target. Raises `BadInput` for inputs that are not JSON."""
+        return cls(target, given_as_json(inputs), dict(calls or {}), paying)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Request":

@@ -111,10 +111,7 @@ class Template:
                 if self.python is not None:
                     words = [str(self.python), "-P", "-c", _START_THERE, str(theirs.fileno())]
                 self._process = subprocess.Popen(
-                    words,
-                    env=hash_seed.with_seed(os.environ),
-                    stdin=subprocess.DEVNULL,
-                    pass_fds=[theirs.fileno()],
+                    words, env=hash_seed.with_seed(os.environ), stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
                 )
         return ours
 
