@@ -11,7 +11,8 @@ import sys
 import tempfile
 import textwrap
 import threading
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -31,6 +32,7 @@ from .support.fork_server import ForkServer
 from .support.left_behind import LeftBehind
 from .support.processor_time import ProcessorTime
 from .support.same_process import SameProcess
+from .support.session_template import SessionTemplate
 from .support.starts_nothing import StartsNothing
 
 TESTS = Path(__file__).parent
@@ -68,6 +70,7 @@ if len(tempfile.gettempdir()) > 45:
     tempfile.tempdir = None  # it is looked for again
 
 _is_quick = pytest.StashKey[bool]()
+_template = pytest.StashKey[SessionTemplate]()
 _imported = 0  #: modules that no collection looks through
 MANY = 20  #: as many more are worth looking through all that there is once
 
@@ -87,7 +90,8 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # until all is collected: what is imported stays
     config.stash[_is_quick] = config.getoption("markexpr") == "fast"
     config.pluginmanager.register(LeftBehind(threads=config.stash[_is_quick]))
-    config.pluginmanager.register(StartsNothing(all_threads=config.stash[_is_quick]))
+    if not config.option.collectonly:  # what it adds to an interpreter stays
+        config.pluginmanager.register(StartsNothing(all_threads=config.stash[_is_quick]))
     if config.stash[_is_quick]:
         hypothesis.settings.register_profile("fast", max_examples=6)
         hypothesis.settings.load_profile("fast")
@@ -118,6 +122,22 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
     return 0 if config.getoption("markexpr") == "fast" else 4 * len(os.sched_getaffinity(0))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None:
+    """The processes of a whole test run on this machine are forked from one that has read the tests."""
+    is_whole = config.args == config.getini("testpaths")
+    if is_whole and all(one.popen and not (one.python or one.chdir or one.via) for one in specs):
+        config.stash[_template] = template = SessionTemplate(uuid.uuid4().hex, str(config.rootpath))
+        for one in specs:
+            one.python = template.python()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """What was started for the session ends with it."""
+    if template := config.stash.get(_template, None):
+        template.close()
 
 
 @pytest.hookimpl(trylast=True)  # of what -m left
@@ -169,7 +189,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                     item.add_marker(pytest.mark.fast)
     if not config.getoption("soak") and (left_out := [item for item in items if item.get_closest_marker("soak")]):
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+        items[:] = [item for item in items if not item.get_closest_marker("soak")]
 
 
 def _is_of_the_quick(path: Path) -> bool:

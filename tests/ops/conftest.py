@@ -1,5 +1,7 @@
 """The deployment's files, and a crew to run on them."""
 
+import importlib
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,3 +30,25 @@ def small_crew(write_crew: Callable[..., Path]) -> Path:
 
         crew = Crew(name="small", tasks=[Task(name="first", run=first), Task(name="second", run=second)])
     """)
+
+
+@pytest.fixture
+def chaos_here(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., list[str]]:
+    """Does what a command of ops/chaos does, in this process, where its workers are forked; its lines."""
+    folder = root / "ops" / "chaos"
+
+    def run(command: str, *arguments: str) -> list[str]:
+        monkeypatch.syspath_prepend(folder)
+        monkeypatch.setattr(sys, "argv", [f"{command}.py", *arguments])
+        try:
+            code = importlib.import_module(command).main()
+        finally:
+            for path in folder.glob("*.py"):
+                sys.modules.pop(path.stem, None)
+        said = capsys.readouterr()
+        assert code == 0, said
+        return said.out.splitlines()
+
+    return run

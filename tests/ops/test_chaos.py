@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,9 @@ def chaos(root: Path, *arguments: str) -> str:
     return done.stdout.splitlines()[-1]
 
 
-def test_a_kill_at_some_calls_of_agents_and_of_functions(root: Path) -> None:
+def test_a_kill_at_some_calls_of_agents_and_of_functions(chaos_here: Callable[..., list[str]]) -> None:
     kinds = ("--kinds", "agents_streamed", "asynchronous")
-    last = chaos(root, "every_call.py", *kinds, "--moments", "flight", "--at", "2", "5", "12")
+    last = chaos_here("every_call", *kinds, "--moments", "flight", "--at", "2", "5", "12")[-1]
     assert last == "2 runs, 6 kills, 0 wrong"
 
 

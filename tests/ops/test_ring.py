@@ -1,8 +1,6 @@
 """A sample of the fault ring: each crew, some of its commands, some faults. ops/chaos/README.md has the whole."""
 
-import importlib
-import sys
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from redis import Redis
@@ -19,21 +17,9 @@ pytestmark = pytest.mark.timeout(170)
 @pytest.mark.parametrize(
     "crew", [*(pytest.param(one, marks=pytest.mark.soak) for one in ("graph", "agents")), "growing"]
 )
-def test_a_run_survives_what_happens_to_its_commands(
-    root: Path, crew: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Here, where workers are forked; tests/soak has a larger sample by the command."""
-    chaos = root / "ops" / "chaos"
-    monkeypatch.syspath_prepend(chaos)
-    monkeypatch.setattr(sys, "argv", ["ring.py", "--crews", crew, "--sample", "5", "--seed", "11"])
-    try:
-        code = importlib.import_module("ring").main()
-    finally:
-        for path in chaos.glob("*.py"):
-            sys.modules.pop(path.stem, None)
-    said = capsys.readouterr()
-    assert code == 0, said
-    assert " 0 wrong" in said.out.splitlines()[-1]
+def test_a_run_survives_what_happens_to_its_commands(chaos_here: Callable[..., list[str]], crew: str) -> None:
+    """tests/soak has a larger sample by the command."""
+    assert " 0 wrong" in chaos_here("ring", "--crews", crew, "--sample", "5", "--seed", "11")[-1]
 
 
 def test_the_proxy_refuses_in_the_servers_words(own_server: RedisServer) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+NAMES: list[str] = []  #: of all of them
+
 
 class Later:
     """A package that is imported when it is first used. Where it is not installed the tests of the file are skipped."""
@@ -16,6 +18,7 @@ class Later:
         if importlib.util.find_spec(name) is None:
             pytest.skip(f"{name} is not installed", allow_module_level=True)
         self._name = name
+        NAMES.append(name)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # pytest asks everything in a file for such
