@@ -2,13 +2,13 @@
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from redis import Redis
+
+from ..support import interpreters
 
 
 def test_the_documented_user_can_do_all_that_is_needed(
@@ -20,10 +20,10 @@ def test_the_documented_user_can_do_all_that_is_needed(
         url = own_fleet.url.replace("unix://", "unix://runner:pw@")
         log = own_fleet.folder / "flower.log"
         with log.open("wb") as out:
-            flower = subprocess.Popen(
-                [sys.executable, "-m", "runner", "flower", "--port", "0"],
-                env=own_fleet.environment(RUNNER_REDIS_URL=url), stdout=out, stderr=out,
-            )  # fmt: skip
+            environment = own_fleet.environment(RUNNER_REDIS_URL=url)
+            flower = interpreters.started(
+                "-m", "runner", "flower", "--port", "0", env=environment, stdout=out, stderr=out
+            )
         try:
             eventually(lambda: "Flower at" in log.read_text(), why="Flower listens")
             worker = own_fleet.start("--concurrency", "1", RUNNER_REDIS_URL=url)

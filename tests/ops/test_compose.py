@@ -27,6 +27,8 @@ import yaml
 from runner.cli import VERBS
 from runner.client.embedded import find_binary
 
+from ..support import interpreters
+
 AUTH = "me:password"
 KEY = "a bundle key of this test"
 PASSWORD = "of-this-test"
@@ -165,10 +167,7 @@ def test_every_service_starts_is_healthy_and_ends(
         if name in ("redis", "worker"):  # the others' checks look at these
             eventually(lambda name=name: local.healthy(name), why=f"{name} is healthy")
 
-    done = subprocess.run(
-        [sys.executable, "-m", "runner", "submit", str(small_crew), "--json"], env=local.environment("worker"),
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = interpreters.run("-m", "runner", "submit", small_crew, "--json", env=local.environment("worker"))
     assert done.returncode == 0, done.stderr + local.log("worker")
     assert json.loads(done.stdout)["result"] == "one, two"
     for name in order:
@@ -198,10 +197,7 @@ def test_redis_wants_its_password(local: Local, eventually: Callable[..., Any]) 
     assert f":{PASSWORD}@" in url
     for wrong in ("", ":wrong@"):
         environment = {**local.environment("worker"), "RUNNER_REDIS_URL": url.replace(f":{PASSWORD}@", wrong)}
-        found = subprocess.run(
-            [sys.executable, "-m", "runner", "runs"], env=environment, capture_output=True, text=True, timeout=60,
-            check=False,
-        )  # fmt: skip
+        found = interpreters.run("-m", "runner", "runs", env=environment)
         assert found.returncode == 4, found.stderr
 
 
@@ -242,10 +238,7 @@ def test_redis_keeps_what_it_is_given(local: Local, eventually: Callable[..., An
     """As `runner doctor` sees it: append-only file on, no eviction."""
     local.start("redis")
     eventually(lambda: local.healthy("redis"), why="redis is healthy")
-    found = subprocess.run(
-        [sys.executable, "-m", "runner", "doctor", "--json"], env=local.environment("worker"), capture_output=True,
-        text=True, timeout=60, check=False,
-    )  # fmt: skip
+    found = interpreters.run("-m", "runner", "doctor", "--json", env=local.environment("worker"))
     told = {finding["what"]: finding["ok"] for finding in json.loads(found.stdout)}
     assert told["append-only file"]
     assert told["eviction"]

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from ..support import interpreters
 from ..support.soak import in_soak
 
 
@@ -43,10 +44,7 @@ class Up:
         return self
 
     def runner(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [sys.executable, "-m", "runner", *arguments],
-            env=self.environment, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+        return interpreters.run("-m", "runner", *arguments, env=self.environment)
 
     def left(self, command: str = "") -> list[int]:
         """Every process that was started for it and is still there, by the state folder in its environment."""

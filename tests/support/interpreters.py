@@ -13,8 +13,8 @@ def started(*words: str | Path, **options: Any) -> "subprocess.Popen[Any]":
     return fleet.launch([sys.executable, *map(str, words)], **options)
 
 
-def ran(*words: str | Path, within: float = 60, **options: Any) -> str:
-    """What it says. Fails if it fails, with its complaints."""
+def run(*words: str | Path, within: float = 60, **options: Any) -> "subprocess.CompletedProcess[str]":
+    """As `subprocess.run` with its output kept as text."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with started(*words, **pipes, **options) as process:
         try:
@@ -22,5 +22,11 @@ def ran(*words: str | Path, within: float = 60, **options: Any) -> str:
         except BaseException:
             process.kill()
             raise
-    assert process.returncode == 0, complaints
-    return str(said)
+    return subprocess.CompletedProcess(words, process.returncode, said, complaints)
+
+
+def ran(*words: str | Path, within: float = 60, **options: Any) -> str:
+    """What it says. Fails if it fails, with its complaints."""
+    done = run(*words, within=within, **options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
