@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from runner.core.errors import Conflict, NotFound, no_run
@@ -234,13 +234,17 @@ class Runs:
 
     def in_flight(self, run_id: str, branch: str) -> list[InFlight]:
         """Return the tasks of a branch that are neither waiting nor committed."""
+        fields = ("state", "attempt", "worker", "by", "error", "trace", "began", "ended")
+        return [in_flight(task, *found) for task, found in self._open_tasks(run_id, branch, *fields)]
+
+    def _open_tasks(self, run_id: str, branch: str, *fields: str) -> Iterable[tuple[str, list[str | None]]]:
+        """The tasks in flight on a branch, each with these fields of its hash."""
         key = keys.branch_key(run_id, branch, self.home)
         tasks = sorted(self.client.smembers(keys.key("open_key", branch_key=key)))
         pipe = self.client.pipeline(transaction=False)
         for task in tasks:
-            fields = ("state", "attempt", "worker", "by", "error", "trace", "began", "ended")
             pipe.hmget(keys.key("task_key", branch_key=key, name=task), fields)
-        return [in_flight(task, *found) for task, found in zip(tasks, pipe.execute(), strict=True)]
+        return zip(tasks, pipe.execute(), strict=True)
 
     def checkpoints(self, run_id: str, branch: str) -> list[CheckpointRecord]:
         """Return the checkpoints that a branch keeps, oldest first."""
@@ -304,14 +308,10 @@ class Runs:
 
     def questions(self, run_id: str, branch: str) -> list[Question]:
         """Return the unanswered questions of a branch's tasks."""
-        key = keys.branch_key(run_id, branch, self.home)
-        tasks = sorted(self.client.smembers(keys.key("open_key", branch_key=key)))
-        pipe = self.client.pipeline(transaction=False)
-        for task in tasks:
-            pipe.hmget(keys.key("task_key", branch_key=key, name=task), "state", "step", "question")
+        found = self._open_tasks(run_id, branch, "state", "step", "question")
         return [
-            Question(task, step, json.loads(question))
-            for task, (state, step, question) in zip(tasks, pipe.execute(), strict=True)
+            Question(task, step or "", json.loads(question or ""))
+            for task, (state, step, question) in found
             if state == "asked"
         ]
 

@@ -124,28 +124,20 @@ class Executor:
                 work = _work(attempt, plan, own, journal)
                 for name in loaded.made_with:
                     work.uses.input(name)
-                if growing is not None:
-                    expand = (
-                        growing.expand(loaded.crew, work)
-                        if in_thread is None
-                        else in_thread(partial(growing.expand, loaded.crew, work))
-                    )
-                elif in_thread is None:
-                    output = loaded.adapter.perform(loaded.crew, work)
-                else:
-                    output = in_thread(partial(loaded.adapter.perform, loaded.crew, work))
+                do = partial(loaded.adapter.perform if growing is None else growing.expand, loaded.crew, work)
+                done: Any = do() if in_thread is None else in_thread(do)
             if journal.failure is not None:
                 raise journal.failure
             left = attempt.left(work.note)
             if growing is not None:
                 if left:
-                    expand.record.update(task_files.record_fields(outputs.load(expand.record)[0], left))
-                return Grown(expand, ReadSet(files=bool(left)), int((self._clock.monotonic() - began) * 1000))
+                    done.record.update(task_files.record_fields(outputs.load(done.record)[0], left))
+                return Grown(done, ReadSet(files=bool(left)), int((self._clock.monotonic() - began) * 1000))
             used = work.uses.found(planned.context or (), lambda: len(plan.earlier(planned.key)))
             if left:
-                used, output = replace(used, files=True), attempt.with_files(output, left, loaded)
+                used, done = replace(used, files=True), attempt.with_files(done, left, loaded)
             unlocks = own.dependents[planned.key]
-            return Commit(output, unlocks, used, int((self._clock.monotonic() - began) * 1000))
+            return Commit(done, unlocks, used, int((self._clock.monotonic() - began) * 1000))
         except ClaimLost as lost:
             return Lost(error=lost)
         except InputRequired as asked:
