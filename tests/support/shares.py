@@ -8,6 +8,13 @@ from pathlib import Path
 import pytest
 
 LONG = (
+    "integration/providers/test_protocol.py",
+    "integration/modelserver/test_offline.py",
+    "integration/llm/test_grpc.py",
+    "integration/llm/test_imports.py",
+    "integration/client/test_two_environments.py",
+    "integration/cli/test_browse.py",
+    "unit/engine/test_simulation.py",
     "worker/tasks",
     "ops",
     "examples",
@@ -17,7 +24,7 @@ LONG = (
     "integration/cli/browser",
     "worker/adapters",
 )
-"""Folders of tests that take seconds each. The last one's wait for an environment that is made meanwhile."""
+"""Files and folders of tests that take seconds each. The last one's wait for an environment that is made meanwhile."""
 SHORT = "unit"  #: the folder of tests that take milliseconds
 
 

@@ -202,18 +202,17 @@ def _basic(proxy: str) -> dict[str, str]:
 
 
 @cache
-def _botocore_data() -> Any:
-    """What botocore reads of its services: each session would take a tenth of a second to read it again."""
-    return botocore.session.get_session().get_component("data_loader")
+def _botocore_session() -> Any:
+    """One for all clients: each would take a tenth of a second to read again what its services are."""
+    session = botocore.session.get_session()
+    session.set_credentials("AKSECRET", "secret")
+    return session
 
 
 def with_botocore(stream: bool, given: Given) -> Any:
-    session = botocore.session.get_session()
-    session.register_component("data_loader", _botocore_data())
-    session.set_credentials("AKSECRET", "secret")
     retries = {"mode": "standard", "total_max_attempts": given.retries + 1}
     config = botocore.config.Config(retries=retries, read_timeout=given.timeout, client_cert=given.certificate or None)
-    client = session.create_client(
+    client = _botocore_session().create_client(
         "bedrock-runtime", region_name="us-east-1", endpoint_url=given.url.partition("/v1")[0], config=config,
         verify=False if given.unverified else None,
     )  # fmt: skip

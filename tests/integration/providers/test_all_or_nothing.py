@@ -17,6 +17,7 @@ from runner.testing import RedisServer, eventually
 
 from ...support.cluster import RedisCluster
 from .calls import Beside, Call, contents, history, read, recorded, write, write_key
+from .conftest import EXAMPLES
 from .driver import Driver
 from .observed import TEST_KEY
 
@@ -30,6 +31,8 @@ BROKEN = [
 
 WRITES = "rdb_changes_since_last_save"
 """What the server counts, in its own words. Of servers that save nothing it is all that they ever wrote."""
+
+FEW = 2 if EXAMPLES else 8  #: a script's calls but the first are made with one in so many of what may be wrong
 
 CALLS: list[Call] = []
 
@@ -112,7 +115,7 @@ def test_with_a_broken_argument(calls: list[Call], raw: Redis, name: str) -> Non
         whole = Beside(raw, call.before)
         raw.script_load(call.script.text)
         # Its other calls differ in what is given: each has some of the values, and what is checked is so in the first.
-        values = BROKEN[number % 4 :: 4] if number else BROKEN
+        values = BROKEN[number % FEW :: FEW] if number else BROKEN
         for slot, kind in zip(call.script.argv, call.script.types, strict=True):
             refused, given = 0, call.slots[slot]
             if kind == "rest":  # texts of any kind, of which none may miss, and none be one too many
@@ -143,7 +146,7 @@ def test_with_a_key_that_is(calls: list[Call], raw: Redis, name: str, how: str) 
         call.again(raw)
         touched = sorted({*call.before, *map(bytes, raw.keys())} - {TEST_KEY.encode()})
         whole.write()
-        for key in touched[number % 4 :: 4] if number else touched:  # its other calls find the same keys, mostly
+        for key in touched[number % FEW :: FEW] if number else touched:  # its other calls find the same keys, mostly
             if how == "gone":
                 raw.delete(key)
             elif raw.type(key) == b"string":
@@ -255,7 +258,7 @@ def test_while_a_slot_moves_to_another_node(calls: list[Call], tmp_path: Path) -
             call.again(redis)
             redis.script_load(call.script.text)
             write(redis, call.before)
-            few = 8 if call.script.name in seen else 2  # its other calls find the same keys, mostly
+            few = 2 * FEW if call.script.name in seen else 2  # its other calls find the same keys, mostly
             seen.add(call.script.name)
             touched = sorted({*call.before, *read(redis)} - {TEST_KEY.encode()})
             for gone in [None, *touched[number % few :: few]]:
