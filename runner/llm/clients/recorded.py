@@ -5,15 +5,17 @@ Only answers of the usual form are read here. For others, or in doubt, `read` re
 
 import json
 from collections.abc import Callable, Mapping
-from types import SimpleNamespace
 from typing import Any
 
 from runner.llm.clients.completion import Completion, Gathered, OnChunk, Piece, read_anthropic, read_openai
 from runner.llm.clients.error_messages import Unreadable
 
 
-class _Object(SimpleNamespace):
+class _Object:
     """A part of an answer, like the clients' objects. What it lacks is None."""
+
+    def __init__(self, found: dict[str, Any]) -> None:
+        self.__dict__ = found
 
     def __getattr__(self, _: str) -> None:
         return None
@@ -22,8 +24,11 @@ class _Object(SimpleNamespace):
         return repr(vars(self))
 
 
+_decoder = json.JSONDecoder(object_hook=_Object)  # one for all: to make it takes a fifth of reading an answer
+
+
 def _json(text: bytes) -> Any:
-    return json.loads(text, object_hook=lambda found: _Object(**found))
+    return _decoder.decode(text.decode("utf-8", "surrogatepass"))
 
 
 def _openai_stream(body: bytes, on_chunk: OnChunk | None) -> Completion:

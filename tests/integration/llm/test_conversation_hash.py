@@ -204,11 +204,15 @@ def test_a_call_that_a_handler_makes_does_not_take_its_chain(server, account, at
             seen.append(str(event.model))
             helper.call("help")
 
+    def dug() -> Any:
+        said = dig()
+        event_bus.flush()  # the handler's call has ended before its task
+        return said
+
     server.use(lambda request: "helped" if request.text == "help" else "Dug.")
     with event_bus.scoped_handlers():
         event_bus.on(LLMCallStartedEvent)(help_out)
-        attempt(dig, code=CODE, watched=True)
-        event_bus.flush()
+        attempt(dug, code=CODE, watched=True)
     assert seen, "the handler made its call"
     own = [key for key, text in account.recorded.items() if text.startswith('{"chain"') and "Dug." in text]
     others = [key for key, text in account.recorded.items() if text.startswith('{"chain"') and "helped" in text]
