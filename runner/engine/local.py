@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
@@ -290,6 +290,10 @@ class LocalAttempt(Attempt):
         self.claim, self.cancel_scope = claim, StateCancelScope(tasks.lock)
         self.recorder = self._steps = tasks.steps(claim.job.task)
         self._retries, self._nest = retries, tasks.nest
+
+    def outputs(self, keys: Sequence[str]) -> Mapping[str, TaskOutput]:
+        """Raise `KeyError`: a task that is no crew's has no outputs of others to read."""
+        raise KeyError(keys)
 
     def unrecorded(self, where: str) -> None:
         """A model call that the journal cannot record is about to be sent: the enclosing task reports it, if there is

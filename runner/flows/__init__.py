@@ -1,7 +1,7 @@
 """Flows: methods that trigger each other. ``kickoff`` runs one here; ``runner submit`` runs the same on the fleet."""
 
-from runner.flows.conditions import and_, or_
 from runner.flows.decorators import human_feedback, listen, router, start
+from runner.flows.definition import and_, or_
 from runner.flows.feedback import (
     HumanFeedbackPending,
     HumanFeedbackProvider,

@@ -27,15 +27,15 @@ from runner.events.flow_events import (
     MethodExecutionPausedEvent,
     MethodExecutionStartedEvent,
 )
-from runner.flows import conflicts, typed, values
 from runner.flows import state as states
+from runner.flows import typed, values
 from runner.flows.definition import MARK, FlowDefinition
 from runner.flows.execution import Execution, Outcome, passed_on
 from runner.flows.feedback import AnswerRefused, HumanFeedbackResult
 from runner.flows.flow import Flow, created_quietly
 from runner.flows.history import PART, FlowPosition, part_of, position_after
 from runner.flows.machine import Call, method_of
-from runner.flows.patch import apply_all, diff_all
+from runner.flows.patch import apply_all, diff_all, format_conflict
 from runner.flows.persistence import persistence_of
 from runner.flows.typed import Models
 from runner.flows.values import decode, encode
@@ -219,7 +219,7 @@ class Growing:
         history = [one for one in self.work.line.history() if one.key]
         since = history[len(history) - (finished - self.began) :]
         changed = [(method_of(one.key), part_of(one).get("patch", {})) for one in since]
-        return conflicts.format_conflict(paths, method_of(self.work.key), changed)
+        return format_conflict(paths, method_of(self.work.key), changed)
 
 
 def _made(crew: Any) -> Flow[Any]:

@@ -8,8 +8,8 @@ from enum import Enum
 from typing import Any, Literal, TypeVar
 
 from runner.core.errors import BadFlow
-from runner.flows.conditions import condition as as_condition
 from runner.flows.definition import MARK, Feedback, Learning, Method
+from runner.flows.definition import condition as as_condition
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -10,7 +10,7 @@ import contextlib
 import contextvars
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,7 +23,6 @@ from runner.core.errors import BadFlow, Conflict, FlowLoop, InputRequired, one_l
 from runner.core.idempotency import origin
 from runner.core.jobs import Claim, Job
 from runner.core.ledger import Counters
-from runner.core.output import TaskOutput
 from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.expansion import Expansion, Shared
 from runner.engine import local
@@ -45,14 +44,14 @@ from runner.events import (
     push_event_scope,
     triggered_by_scope,
 )
-from runner.flows import conflicts, pending, persistence
+from runner.flows import pending, persistence
 from runner.flows import state as states
 from runner.flows.adapter import FlowAdapter
 from runner.flows.execution import Execution, Outcome, passed_on
 from runner.flows.flow import Flow
 from runner.flows.machine import Call, Machine
 from runner.flows.on_loop import awaited, on_loop
-from runner.flows.patch import merge
+from runner.flows.patch import Changed, changed_by, format_conflict, merge
 from runner.flows.pending import from_pending as from_pending
 from runner.journal.cancellation.timing import timed
 from runner.journal.current_journal import nest
@@ -151,7 +150,7 @@ class FlowMethods(local.LocalTasks):
         super().__init__(partial(MethodAttempt, self), state.lock if state is not None else flow._lock, around)
         self.flow, self.machine, self._state = flow, machine, state
         self.crew_name, self.inputs = flow.flow_name, flow.inputs
-        self.changed: list[conflicts.Changed] = []
+        self.changed: list[Changed] = []
         self.begun: dict[str, Execution] = {}
         self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="method")
         self._open_starts: dict[str, list[str]] = {}
@@ -316,10 +315,6 @@ class MethodAttempt(local.LocalAttempt):
         with timed(self.cancel_scope, self.execution.method.timeout):
             return self.execution.do()
 
-    def outputs(self, keys: Sequence[str]) -> Mapping[str, TaskOutput]:
-        """Raise `KeyError`: a method receives its argument directly."""
-        raise KeyError(keys)
-
     @contextlib.contextmanager
     def at_work(self, loaded: Loaded, journal: Journal) -> Iterator[None]:  # noqa: ARG002 - the port's names
         """Make this the current execution for the flow's code, also in threads that it starts."""
@@ -378,9 +373,9 @@ class Merging:
             except FlowLoop as error:
                 loop = error
             if paths:
-                text = conflicts.format_conflict(paths, call.method, since)
+                text = format_conflict(paths, call.method, since)
                 logger.warning("%s: %s", flow.name or type(flow).__name__, text)
-                others = dict.fromkeys(one for path in paths for one in conflicts.others(path, since))
+                others = dict.fromkeys(one for path in paths for one in changed_by(path, since))
                 tasks.emit_of(FlowStateConflictEvent, call, fields=paths, others=list(others), text=text)
             event = tasks.emit_of(
                 MethodExecutionFinishedEvent, call, result=outcome.output, state=_event_state(flow.committed_state)

@@ -1,9 +1,11 @@
 """``Flow``: the class that authors subclass."""
 
+import asyncio
 import contextvars
 import os
 import typing
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -22,16 +24,14 @@ from runner.core.runtime import engine_of
 from runner.events import FlowCreatedEvent, event_bus, kickoff
 from runner.flows import execution, feedback
 from runner.flows import state as states
-from runner.flows.conditions import and_, or_
 from runner.flows.decorators import human_feedback, listen, router, start
-from runner.flows.definition import FlowDefinition, define
+from runner.flows.definition import FlowDefinition, and_, define, or_
 from runner.flows.feedback import choose
 from runner.flows.flow_log import FlowLog
 from runner.flows.input_provider import InputResponse, flow_config
 from runner.flows.machine import MAX_METHOD_CALLS
-from runner.flows.memory_methods import MemoryMethods
-from runner.flows.persistence.decorators import persistence_of
-from runner.flows.run_coroutine import wait_for
+from runner.flows.memory import MemoryMethods
+from runner.flows.persistence import persistence_of
 from runner.flows.schema import INITIAL_STATE_CLASS_MARKER as _INITIAL_STATE_CLASS_MARKER
 from runner.flows.state import FlowState
 from runner.providers.config import CheckpointConfig
@@ -171,17 +171,10 @@ class Flow(FlowLog, MemoryMethods, Generic[S]):
         returns what `stream_events` returns. Raises what the first failing method raised, once the others have ended.
         """
         stop_if_read(self, inputs)
+        given: dict[str, Any] = {"inputs": inputs, "input_files": input_files, "from_checkpoint": from_checkpoint}
         if self.stream and not nested_kickoffs.is_begun():
-            return self.stream_events(
-                inputs=inputs,
-                input_files=input_files,
-                from_checkpoint=from_checkpoint,
-                restore_from_state_id=restore_from_state_id,
-            )
-        restored = self._from(from_checkpoint, restore_from_state_id)
-        if restored is not None:
-            return restored.kickoff(inputs=inputs, input_files=input_files)
-        return wait_for(self.kickoff_async(inputs, input_files, None, restore_from_state_id))
+            return self.stream_events(**given, restore_from_state_id=restore_from_state_id)
+        return _wait_for(self.kickoff_async(**given, restore_from_state_id=restore_from_state_id))
 
     async def kickoff_async(
         self,
@@ -193,12 +186,8 @@ class Flow(FlowLog, MemoryMethods, Generic[S]):
         """`kickoff` on this event loop; methods that are not coroutine functions run in threads."""
         stop_if_read(self, inputs)
         if self.stream and not nested_kickoffs.is_begun():
-            return self.astream(
-                inputs=inputs,
-                input_files=input_files,
-                from_checkpoint=from_checkpoint,
-                restore_from_state_id=restore_from_state_id,
-            )
+            given: dict[str, Any] = {"inputs": inputs, "input_files": input_files, "from_checkpoint": from_checkpoint}
+            return self.astream(**given, restore_from_state_id=restore_from_state_id)
         restored = self._from(from_checkpoint, restore_from_state_id)
         if restored is not None:
             return await restored.kickoff_async(inputs=inputs, input_files=input_files)
@@ -233,7 +222,7 @@ class Flow(FlowLog, MemoryMethods, Generic[S]):
 
     def resume(self, feedback: str = "", method: str | None = None) -> Any:
         """Answer the question that the flow waits for, and resume; ``method`` selects one of several questions."""
-        return wait_for(self.resume_async(feedback, method))
+        return _wait_for(self.resume_async(feedback, method))
 
     async def resume_async(self, feedback: str = "", method: str | None = None) -> Any:
         """`resume` on this event loop."""
@@ -437,3 +426,14 @@ def _declared(flow_class: type) -> Any:
                 if not isinstance(declared, TypeVar):
                     return declared
     return None
+
+
+def _wait_for(coroutine: Any) -> Any:
+    """The result of a coroutine, also where this thread's event loop is already running."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    context = contextvars.copy_context()
+    with ThreadPoolExecutor(1, thread_name_prefix="flow") as pool:
+        return pool.submit(context.run, asyncio.run, coroutine).result()

@@ -8,7 +8,7 @@ A patch is a list: ``["s", value]`` sets, ``["a", items]`` appends to a list, ``
 ``["x"]`` removes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -17,6 +17,9 @@ from runner.flows import state as states
 from runner.flows.state import MISSING, same
 
 Patch = list[Any]
+
+Changed = tuple[str, Collection[str]]
+"""A method, and the fields of the state that it changed."""
 
 
 def diff(base: Any, mine: Any) -> Patch | None:
@@ -112,3 +115,18 @@ def _into(patches: Mapping[str, Patch], theirs: Any, base: Any, path: str, confl
         else:
             found[key] = value
     return found
+
+
+def changed_by(path: str, since: Iterable[Changed]) -> list[str]:
+    """Return the methods that changed the field of a path among those that finished ``since`` a method began."""
+    found = [method for method, names in since if any(path == name or path.startswith(f"{name}.") for name in names)]
+    return list(dict.fromkeys(found))
+
+
+def format_conflict(paths: Sequence[str], method: str, since: Sequence[Changed]) -> str:
+    """Describe a conflict: the fields, the other methods, and that the value of ``method``, the later one, wins."""
+    by: dict[str, list[str]] = {}
+    for path in paths:
+        by.setdefault(" and ".join(changed_by(path, since)) or "another method", []).append(path)
+    text = "; ".join(f"{', '.join(group)}: changed by {who} while {method} was at work" for who, group in by.items())
+    return f"{text}; the values of {method} are kept, since it finished last"

@@ -8,10 +8,10 @@ import pytest
 #: How one reaches into what others have made: a file with one of these stands in the table.
 REACHES = re.compile(
     r"sys\.meta_path\.(?:insert|append)|(?<![.\w])(?:wrap|precede)\((?:module|library|session|multi|easy)\b"
-    r"|setattr\((?:owner|place|os|sys|builtins|library|call)\b|sys\.set(?:trace|profile)\("
+    r"|setattr\((?:owner|place|os|sys|builtins|library)\b|sys\.set(?:trace|profile)\("
     r"|vars\(crewai_event_bus\)|set_lock_backend|Knowledge\.add_sources = |TaskPool\.Pool = "
     r"|TRANSPORT_ALIASES\[|signal\.signal\(number, self\.|environ\.setdefault\(\""
-    r"|decorated\.__init__ = |sys\.stdout = |worker_shutting_down\.lock = |\.handle_(?:async_)?request = "
+    r"|replace_once\(|sys\.stdout = |worker_shutting_down\.lock = |\.handle_(?:async_)?request = "
     r"|\.create_ssl_context = |loop\.__class__ = "
     r"|(?:_class|connection)\.(?:urlopen|send|_request) = |logging\.lastResort = "
 )

@@ -5,21 +5,22 @@ tells itself (the crew's kickoff, its tasks) is left out, and so is all that an 
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
 from crewai import Crew
 from crewai.events.stream_context import add_stream_sink, reset_stream_sinks
-from crewai.hooks import InterceptionPoint, register_hook, unregister_hook
+from crewai.hooks import InterceptionPoint
 
 from runner.adapters.crewai import crew_plan, kickoff_names
-from runner.adapters.crewai.unjournaled_calls import UnjournaledCalls
 from runner.core.ledger import CallContext, CallResult, Usage, caller
 from runner.engine.work import Work
 from runner.events.base import BaseEvent
 from runner.events.bus import event_bus
 from runner.events.call_events import LLMCallCompletedEvent, LLMCallFailedEvent, LLMCallStartedEvent
+from runner.journal.current_journal import journal_here
+from runner.journal.journal import Journal
 
 _CALLS: dict[str, type[BaseEvent]] = {
     "llm_call_started": LLMCallStartedEvent,
@@ -29,19 +30,24 @@ _CALLS: dict[str, type[BaseEvent]] = {
 
 
 @contextlib.contextmanager
+def receiving(take: Callable[[Any, Any], None]) -> Iterator[None]:
+    """While this is open, ``take`` is called with each event that is emitted in this context, and its source."""
+    token = add_stream_sink(take)
+    try:
+        yield
+    finally:
+        reset_stream_sinks(token)
+
+
+@contextlib.contextmanager
 def observing(crew: Crew, work: Work, flow: Any = None) -> Iterator[None]:
     """Copy CrewAI's events in this context, and in contexts copied from it, to the run's events.
 
     Events that the ``flow`` itself emits are left out: the flow adapter reports those.
     """
     observer = _CallObserver(crew, work, flow)
-    token = add_stream_sink(observer.take)
-    register_hook(InterceptionPoint.PRE_MODEL_CALL, observer.unjournaled.asked)
-    try:
+    with receiving(observer.take), crew_plan.hooked(InterceptionPoint.PRE_MODEL_CALL, observer.unjournaled.asked):
         yield
-    finally:
-        unregister_hook(InterceptionPoint.PRE_MODEL_CALL, observer.unjournaled.asked)
-        reset_stream_sinks(token)
     if count := observer.unjournaled.count:
         calls = "1 call of a model" if count == 1 else f"{count} calls of models"
         work.note("task_log", f"{calls} bypassed the journal: not in the ledger, and repeated if the task starts over")
@@ -124,3 +130,38 @@ class _CallObserver:
             "usage": usage.by_name(),
             "replayed": bool(call.results) and all(one.replayed for one in call.results),
         }
+
+
+class UnjournaledCalls:
+    """Counts model calls of CrewAI that bypassed the journal, because their transport is not journaled: they are not in
+    the ledger, and are made again when their task restarts.
+
+    Compares, during one task, the calls that CrewAI reports with those that the journal saw. CrewAI's own models report
+    when they have answered; for other models CrewAI reports when they are asked.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._answered = self._unjournaled = self._asked = 0
+
+    def answered(self, model: Any, seen: int, before: int) -> None:
+        """Note that a model answered a call during which the journal saw ``seen`` requests; it had counted ``before``
+        at the start.
+        """
+        if _is_own(model):
+            self._answered += seen
+            self._unjournaled += not seen and self._journal.calls == before
+
+    def asked(self, context: Any) -> None:
+        """Note that a model is about to be asked (a hook of CrewAI's)."""
+        if journal_here() in (self._journal, None):  # else it is another task's, beside this one
+            self._asked += not _is_own(context.llm)
+
+    @property
+    def count(self) -> int:
+        """The least number of unjournaled calls: a call that its client retried may hide another one."""
+        return self._unjournaled + max(0, self._asked - max(0, self._journal.calls - self._answered))
+
+
+def _is_own(model: Any) -> bool:
+    return type(model).__module__.partition(".")[0] == "crewai"

@@ -9,11 +9,11 @@ from typing import Any
 
 from crewai import Crew, Task
 from crewai.crews.crew_output import CrewOutput
-from crewai.hooks import InterceptionPoint, register_hook, unregister_hook
+from crewai.hooks import InterceptionPoint
 from pydantic import BaseModel
 
 from runner.adapters.crewai import crew_plan, values
-from runner.adapters.crewai.lazy_outputs import PriorOutputs
+from runner.adapters.crewai.values import PriorOutputs
 from runner.core import output as outputs
 from runner.core.waiting import result_of
 from runner.crews import callback_state
@@ -69,11 +69,8 @@ def recorded_inside(own: Any, journal: Journal) -> Iterator[None]:
         if isinstance(crew, Crew) and crew is not own and is_here:
             _record_all(crew, journal)
 
-    register_hook(InterceptionPoint.EXECUTION_START, begins)
-    try:
+    with crew_plan.hooked(InterceptionPoint.EXECUTION_START, begins):
         yield
-    finally:
-        unregister_hook(InterceptionPoint.EXECUTION_START, begins)
 
 
 def _record_all(crew: Crew, journal: Journal) -> None:

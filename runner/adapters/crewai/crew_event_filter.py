@@ -16,7 +16,7 @@ from crewai.tasks.conditional_task import ConditionalTask
 from runner.adapters.crewai import crew_plan, usage
 from runner.adapters.crewai.crew_plan import AFTER, BEFORE, SKIPPED
 from runner.adapters.crewai.event_routing import EventRouting, Who
-from runner.adapters.crewai.lazy_outputs import PriorOutputs
+from runner.adapters.crewai.values import PriorOutputs
 from runner.engine.work import Work
 
 STARTED, COMPLETED, FAILED = "crew_kickoff_started", "crew_kickoff_completed", "crew_kickoff_failed"

@@ -1,10 +1,11 @@
 """Builds the plan of a CrewAI crew: its tasks, and what CrewAI does before and after all of them."""
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from crewai import Crew, Task
-from crewai.hooks import InterceptionPoint, get_hooks
+from crewai.hooks import InterceptionPoint, get_hooks, register_hook, unregister_hook
 from crewai.tasks.conditional_task import ConditionalTask
 from crewai.utilities.constants import NOT_SPECIFIED
 
@@ -83,6 +84,16 @@ def own_hooks(*points: InterceptionPoint) -> list[tuple[InterceptionPoint, Any]]
     """Return the hooks at these points that the crew's code registered, without the runner's."""
     found = [(point, hook) for point in points for hook in get_hooks(point)]
     return [(point, hook) for point, hook in found if not str(getattr(hook, "__module__", "")).startswith("runner.")]
+
+
+@contextlib.contextmanager
+def hooked(point: InterceptionPoint, hook: Any) -> Iterator[None]:
+    """While this is open, CrewAI calls the hook at this point."""
+    register_hook(point, hook)
+    try:
+        yield
+    finally:
+        unregister_hook(point, hook)
 
 
 def checkpoints(crew: Crew) -> CheckpointConfig | None:

@@ -46,21 +46,15 @@ def factories(module: ModuleType) -> list[str]:
 
 
 def _unless_read(method: Callable[..., Any]) -> Callable[..., Any]:
-    def stop(thing: Any, args: Any, kwargs: Any) -> None:
-        inputs = None if isinstance(thing, Agent) else kwargs.get("inputs", args[0] if args else None)
-        reading.stop_if_read(None if isinstance(thing, Agent) else thing, inputs)
-
-    @functools.wraps(method)
     def kickoff(self: Any, *args: Any, **kwargs: Any) -> Any:
-        stop(self, args, kwargs)
+        inputs = None if isinstance(self, Agent) else kwargs.get("inputs", args[0] if args else None)
+        reading.stop_if_read(None if isinstance(self, Agent) else self, inputs)
         return method(self, *args, **kwargs)
 
-    @functools.wraps(method)
     async def akickoff(self: Any, *args: Any, **kwargs: Any) -> Any:
-        stop(self, args, kwargs)
-        return await method(self, *args, **kwargs)
+        return await kickoff(self, *args, **kwargs)
 
-    return akickoff if inspect.iscoroutinefunction(method) else kickoff
+    return functools.wraps(method)(akickoff if inspect.iscoroutinefunction(method) else kickoff)
 
 
 def _stop_call(context: Any) -> None:  # noqa: ARG001 - a hook's argument

@@ -4,20 +4,23 @@ Only what CrewAI makes public is used: a task with an ``output`` is not done aga
 is set, and the crew's list of tasks ends with the one to do.
 """
 
+import contextlib
 import json
-from collections.abc import Mapping
+import types
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from crewai import Crew, Task
 from crewai.crews.utils import enable_agent_streaming
 from crewai.tasks.conditional_task import ConditionalTask
+from crewai.utilities.string_utils import interpolate_only
 
 from runner.adapters.crewai import (
     call_observer,
     callbacks,
     crew_event_filter,
     crew_plan,
-    files,
     human_input,
     kickoff_hooks,
     knowledge,
@@ -27,13 +30,16 @@ from runner.adapters.crewai import (
 )
 from runner.adapters.crewai.caches import Caches
 from runner.adapters.crewai.crew_plan import AFTER, BEFORE, SKIPPED
-from runner.adapters.crewai.lazy_outputs import PriorOutputs
 from runner.adapters.crewai.tool_state import ToolStateCarrier
+from runner.adapters.crewai.values import PriorOutputs
 from runner.core import output as outputs
-from runner.core.errors import UnknownTask
+from runner.core.errors import TaskError, UnknownTask
 from runner.crews import planning
 from runner.crews.callback_state import is_closing
 from runner.engine.work import Work
+
+NO_CREW = types.SimpleNamespace(tasks=(), agents=(), manager_agent=None)
+"""In place of a task's own crew, where it has none."""
 
 
 def perform(crew: Crew, work: Work) -> str:
@@ -42,18 +48,27 @@ def perform(crew: Crew, work: Work) -> str:
     if crew.max_rpm:
         work.journal.limit("crew", crew.max_rpm)
     work.uses.watch({})
-    with (
-        call_observer.observing(crew, work),
-        tools.journaled(crew, work) as carried,
-        human_input.asking(crew, work),
-        callbacks.recorded_inside(crew, work.journal),
-        crew_event_filter.as_one_kickoff(crew, work) as kickoff_events,
-    ):
+    with at_work(crew, work) as carried, crew_event_filter.as_one_kickoff(crew, work) as kickoff_events:
         try:
             return _perform(crew, work, carried, kickoff_events)
         except Exception as error:
             kickoff_events.failed(error)
             raise
+
+
+@contextlib.contextmanager
+def at_work(crew: Any, work: Work, flow: Any = None) -> Iterator[ToolStateCarrier]:
+    """While this is open, what CrewAI does in this context is a task of the run: its calls, tool uses, questions and
+    callbacks are recorded. ``crew`` is `NO_CREW` where the task kicks off what it makes itself, ``flow`` the flow whose
+    method it is.
+    """
+    with (
+        call_observer.observing(crew, work, flow),
+        tools.journaled(crew, work) as carried,
+        human_input.asking(work),
+        callbacks.recorded_inside(crew, work.journal),
+    ):
+        yield carried
 
 
 def _perform(
@@ -68,7 +83,7 @@ def _perform(
     tasks = crew_plan.by_key(crew)
     kept = Caches(crew, work)
     carried.take_up(work)
-    with files.inside(tasks.get(work.key), inputs) as wanted:
+    with _output_file_inside(tasks.get(work.key), inputs) as wanted:
         stored = json.loads(_one_of(crew, tasks, work, inputs, kickoff_events))
         beside = {
             "files": {} if wanted else None,  # what was written comes over this
@@ -78,6 +93,30 @@ def _perform(
         }
     beside = {name: found for name, found in beside.items() if found or (name == "files" and found is not None)}
     return json.dumps({**stored, **beside}, ensure_ascii=False)
+
+
+@contextlib.contextmanager
+def _output_file_inside(task: Task | None, inputs: Mapping[str, Any] | None) -> Iterator[bool]:
+    """While this is open, the task's ``output_file`` is below the working directory; yields whether it has one.
+
+    CrewAI writes it into the task's copy of the project, where it is kept like any new file. To be opened before
+    placeholders are filled in. Raises `TaskError` where the file would be elsewhere.
+    """
+    if task is None or not task.output_file:
+        yield False
+        return
+    given = task.output_file
+    name = given.lstrip("/")  # as CrewAI has it of paths without a name of an input in them
+    folder = Path.cwd().resolve()
+    path = interpolate_only(name, dict(inputs)) if inputs else name
+    file = (folder / path).resolve()
+    if not file.is_relative_to(folder) or file == folder:
+        raise TaskError(f"the output file {path[:200]!r} points outside its folder")
+    task.output_file = name
+    try:
+        yield True
+    finally:
+        task.output_file = given
 
 
 def _one_of(

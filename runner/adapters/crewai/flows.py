@@ -19,7 +19,7 @@ from crewai.flow.flow_wrappers import FlowMethod
 from crewai.lite_agent_output import LiteAgentOutput
 from pydantic import BaseModel
 
-from runner.adapters.crewai import call_observer, callbacks, crew_plan, event_routing, human_input, tools
+from runner.adapters.crewai import crew_plan, event_routing, execute
 from runner.adapters.crewai.flow_event_filter import Ending, FlowEventFilter
 from runner.adapters.crewai.human_feedback import Labelling, Lessons
 from runner.core.errors import BadCrew
@@ -29,8 +29,7 @@ from runner.flows import flow as ours
 from runner.flows import state as states
 from runner.flows import values
 from runner.flows.adapter import FlowAdapter, Growing
-from runner.flows.conditions import Condition
-from runner.flows.definition import Feedback, FlowDefinition, Method
+from runner.flows.definition import Condition, Feedback, FlowDefinition, Method
 from runner.flows.execution import Execution, Outcome, current
 from runner.flows.feedback import HumanFeedbackPending, PendingFeedbackContext
 from runner.flows.feedback import HumanFeedbackResult as OurResult
@@ -179,14 +178,7 @@ class CrewAIFlowAdapter(FlowAdapter):
         execution.argument = _theirs(execution.argument)
         theirs.input_provider = _Asking()
         flow.event_filter = FlowEventFilter(theirs, flow.own_definition.name, work)
-        no_crew: Any = types.SimpleNamespace(tasks=(), agents=(), manager_agent=None)
-        with (
-            call_observer.observing(no_crew, work, theirs),
-            tools.journaled(no_crew, work),
-            human_input.asking(no_crew, work),
-            callbacks.recorded_inside(no_crew, work.journal),
-            flow.event_filter.open(),
-        ):
+        with execute.at_work(execute.NO_CREW, work, theirs), flow.event_filter.open():
             try:
                 growing = super()._done(flow, execution, work, position)
                 assert isinstance(growing, Growing)

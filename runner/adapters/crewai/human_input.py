@@ -8,7 +8,6 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from crewai import Crew
 from crewai.agents.parser import AgentFinish
 from crewai.core.providers.human_input import SyncHumanInputProvider, reset_provider, set_provider
 from crewai.flow.flow import Flow
@@ -19,7 +18,7 @@ from runner.engine.work import Work
 
 
 @contextlib.contextmanager
-def asking(crew: Crew, work: Work) -> Iterator[None]:  # noqa: ARG001 - as its siblings
+def asking(work: Work) -> Iterator[None]:
     """While this is open, agents in this context ask for human input through the run."""
     token = set_provider(_Asking(work))
     try:

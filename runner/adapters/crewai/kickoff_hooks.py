@@ -5,19 +5,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from crewai import Crew, Task
-from crewai.hooks import (
-    HookAborted,
-    InterceptionPoint,
-    dispatch,
-    register_hook,
-    unregister_hook,
-)
+from crewai.hooks import HookAborted, InterceptionPoint, dispatch, unregister_hook
 from crewai.hooks.contexts import ExecutionStartContext, InputContext
 
 from runner.adapters.crewai import callbacks, crew_plan, values
 from runner.adapters.crewai.crew_event_filter import KickoffEventFilter
 from runner.adapters.crewai.crew_plan import AFTER, AT_BEGINNING, AT_END, BEFORE
-from runner.adapters.crewai.lazy_outputs import PriorOutputs
+from runner.adapters.crewai.values import PriorOutputs
 from runner.core import output as outputs
 from runner.core.plan.dependencies import EVERYTHING
 from runner.crews import callback_state, kickoff_callbacks, planning
@@ -74,7 +68,7 @@ def make_plan(crew: Crew, work: Work, inputs: Mapping[str, Any] | None, kickoff_
             raise HookAborted("planned")
 
     crew.after_kickoff_callbacks = []
-    with _hooked(InterceptionPoint.PRE_STEP, stop):
+    with crew_plan.hooked(InterceptionPoint.PRE_STEP, stop):
         try:
             kickoff(crew, work, inputs)
         except HookAborted:
@@ -93,7 +87,7 @@ def planned_for(crew: Crew, task: Task, work: Work) -> Iterator[None]:
         if context.task is task:
             task.description += str(plan)
 
-    with _hooked(InterceptionPoint.PRE_STEP, add) if plan else contextlib.nullcontext():
+    with crew_plan.hooked(InterceptionPoint.PRE_STEP, add) if plan else contextlib.nullcontext():
         yield
 
 
@@ -112,12 +106,3 @@ def kickoff(crew: Crew, work: Work, inputs: Mapping[str, Any] | None) -> Any:
     """Kick the crew off. Tasks that have an output are not performed again."""
     crew.checkpoint_kickoff_event_id = work.run_id
     return crew.kickoff(inputs=None if inputs is None else dict(inputs))
-
-
-@contextlib.contextmanager
-def _hooked(point: InterceptionPoint, hook: Any) -> Iterator[None]:
-    register_hook(point, hook)
-    try:
-        yield
-    finally:
-        unregister_hook(point, hook)

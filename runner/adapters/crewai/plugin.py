@@ -28,32 +28,26 @@ class CrewAIPlugin(AdapterPlugin):
     def adapter_of(self, thing: object) -> Adapter | None:
         """Return the adapter for this object: a crew's, a flow's, a program's or an agent's. None for anything else."""
         if isinstance(thing, Program) and (thing.adapter == "crewai-program" or (not thing.adapter and _is_imported())):
-            from runner.adapters.crewai.adapter import CREWAI_PROGRAM
+            from runner.adapters.crewai.program_adapter import CREWAI_PROGRAM
 
             return CREWAI_PROGRAM
         if not _is_imported():
             return None
         from runner.adapters.crewai.adapter import CREWAI
-        from runner.adapters.crewai.agent import CREWAI_AGENT
         from runner.adapters.crewai.flows import CREWAI_FLOW
+        from runner.adapters.crewai.program_adapter import CREWAI_AGENT
 
         return next((one for one in (CREWAI, CREWAI_FLOW, CREWAI_AGENT) if one.accepts(thing)), None)
 
     def is_agent(self, thing: object) -> bool:
         """Whether this is a CrewAI agent."""
-        if not _is_imported():
-            return False
-        from runner.adapters.crewai.agent import CREWAI_AGENT
-
-        return CREWAI_AGENT.accepts(thing)
+        adapter = self.adapter_of(thing)
+        return adapter is not None and adapter.name == "crewai-agent"
 
     def is_flow(self, thing: object) -> bool:
         """Whether this is a CrewAI flow."""
-        if not _is_imported():
-            return False
-        from runner.adapters.crewai.flows import CREWAI_FLOW
-
-        return CREWAI_FLOW.accepts(thing)
+        adapter = self.adapter_of(thing)
+        return adapter is not None and adapter.name == "crewai-flow"
 
     def factories(self, module: ModuleType) -> list[str]:
         """Return the names of a module's functions and classes that create a crew."""

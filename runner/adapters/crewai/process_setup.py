@@ -50,7 +50,7 @@ USUAL = (
     "runner.adapters.crewai.build",
     "runner.adapters.crewai.process_reuse",
     "runner.adapters.crewai.discovery",
-    "runner.adapters.crewai.agent",
+    "runner.adapters.crewai.program_adapter",
     "runner.adapters.crewai.execute",
     "runner.adapters.crewai.flows",
     "runner.llm.recording.grpc_channel",

@@ -6,18 +6,17 @@ goes through all that again without paying, up to where it was.
 
 import contextlib
 import json
-import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from crewai import Crew, CrewOutput
 from crewai.events.event_context import get_current_parent_id
-from crewai.events.stream_context import add_stream_sink, reset_stream_sinks
-from crewai.hooks import InterceptionPoint, register_hook, unregister_hook
+from crewai.hooks import InterceptionPoint
 from crewai.lite_agent_output import LiteAgentOutput
 from pydantic import BaseModel
 
-from runner.adapters.crewai import call_observer, callbacks, crew_plan, human_input, tools, values
+from runner.adapters.crewai import call_observer, crew_plan, human_input, values
+from runner.adapters.crewai.execute import NO_CREW, at_work
 from runner.bundles.program import Program
 from runner.core import output as outputs
 from runner.core.plain_text import of_class
@@ -28,13 +27,9 @@ from runner.engine.work import Work
 def perform(program: Program, work: Work) -> str:
     """Run the whole program. Returns its result to be stored: what it returned, or else its last kickoff's output."""
     work.uses.input(EVERYTHING)
-    no_crew: Any = types.SimpleNamespace(tasks=(), agents=(), manager_agent=None)
     with (
-        call_observer.observing(no_crew, work),
-        tools.journaled(no_crew, work),
-        human_input.asking(no_crew, work),
+        at_work(NO_CREW, work),
         human_input.asking_in_flows(work),
-        callbacks.recorded_inside(no_crew, work.journal),
         _given(work.inputs),
         _outputs() as given,
     ):
@@ -56,11 +51,8 @@ def _given(inputs: Mapping[str, Any]) -> Iterator[None]:
         if wanted:
             context.payload = {**own, **wanted}
 
-    register_hook(InterceptionPoint.EXECUTION_START, begins)
-    try:
+    with crew_plan.hooked(InterceptionPoint.EXECUTION_START, begins):
         yield
-    finally:
-        unregister_hook(InterceptionPoint.EXECUTION_START, begins)
 
 
 def _wanted(context: Any) -> set[str]:
@@ -84,13 +76,8 @@ def _outputs() -> Iterator[list[Any]]:
         if event.type == "lite_agent_execution_completed":
             found[:] = [event.output]
 
-    token = add_stream_sink(take)
-    register_hook(InterceptionPoint.EXECUTION_END, ends)
-    try:
+    with call_observer.receiving(take), crew_plan.hooked(InterceptionPoint.EXECUTION_END, ends):
         yield found
-    finally:
-        unregister_hook(InterceptionPoint.EXECUTION_END, ends)
-        reset_stream_sinks(token)
 
 
 def _stored(returned: Any, given: list[Any], work: Work) -> str:

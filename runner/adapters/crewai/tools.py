@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from crewai import Crew
-from crewai.hooks import InterceptionPoint, register_hook, unregister_hook
+from crewai.hooks import InterceptionPoint
 from crewai.tools.agent_tools.base_agent_tools import BaseAgentTool
 from crewai.tools.base_tool import BaseTool, Tool
 from crewai.tools.tool_failure import ToolFailure
 from pydantic import BaseModel
 
+from runner.adapters.crewai.crew_plan import hooked
 from runner.adapters.crewai.tool_state import ToolStateCarrier
 from runner.adapters.crewai.usage import Spending, Spent
 from runner.core.idempotency import keyed, origin
@@ -32,11 +33,8 @@ from runner.journal.steps import current_step
 def journaled(crew: Crew, work: Work) -> Iterator[ToolStateCarrier]:
     """While this is open, each tool use in this process is a step of this task, whichever agent or thread makes it."""
     journaling = _Journaling(work.journal, ToolStateCarrier(crew))
-    register_hook(InterceptionPoint.PRE_TOOL_CALL, journaling.before)
-    try:
+    with hooked(InterceptionPoint.PRE_TOOL_CALL, journaling.before):
         yield journaling.carried
-    finally:
-        unregister_hook(InterceptionPoint.PRE_TOOL_CALL, journaling.before)
 
 
 class _Journaling:
@@ -70,8 +68,9 @@ class _Journaling:
                 one = _Use(tool, self.carried, spent)
 
                 def run(*_: Any) -> Any:
-                    with keyed(self._key()):
-                        return one.noted(lambda: _awaited(function(*args, **kwargs)))
+                    with keyed(self._key()), one.being_made():
+                        one.gave(_awaited(function(*args, **kwargs)))
+                    return one.record
 
                 return one.result(self._step(name, run, tool, args, kwargs))
 
@@ -80,8 +79,9 @@ class _Journaling:
                 one = _Use(tool, self.carried, spent)
 
                 async def run(*_: Any) -> Any:
-                    with keyed(self._key()):
-                        return await one.anoted(function(*args, **kwargs))
+                    with keyed(self._key()), one.being_made():
+                        one.gave(await function(*args, **kwargs))
+                    return one.record
 
                 return one.result(await self._step(name, run, tool, args, kwargs))
 
@@ -111,26 +111,21 @@ class _Use:
         self._before = carried.seen()
         self._given: list[Any] = []
         self._raised: Exception | None = None
+        self.record: dict[str, Any] = {}
 
-    def noted(self, call: Callable[[], Any]) -> dict[str, Any]:
-        """Make the call and return its record."""
+    @contextlib.contextmanager
+    def being_made(self) -> Iterator[None]:
+        """While this is open, the tool works; afterwards `record` has what it gave or raised, and what it changed."""
         try:
-            noted = self._note(call())
+            yield
         except Exception as error:
-            noted = self._note_error(error)
-        return {**noted, **self._carried.noted(self._before), **self._spent.noted()}
+            self.record = self._note_error(error)
+        self.record = {**self.record, **self._carried.noted(self._before), **self._spent.noted()}
 
-    async def anoted(self, awaited: Any) -> dict[str, Any]:
-        """`noted` for a coroutine."""
-        try:
-            noted = self._note(await awaited)
-        except Exception as error:
-            noted = self._note_error(error)
-        return {**noted, **self._carried.noted(self._before), **self._spent.noted()}
-
-    def _note(self, value: Any) -> dict[str, Any]:
+    def gave(self, value: Any) -> None:
+        """The tool gave this."""
         self._given = [value]
-        return as_noted(value, _schema(self._tool))
+        self.record = as_noted(value, _schema(self._tool))
 
     def _note_error(self, error: Exception) -> dict[str, Any]:
         """Record the tool's error, which the agent is told. Only errors of a delegated agent itself propagate."""

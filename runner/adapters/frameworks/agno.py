@@ -6,12 +6,12 @@ from importlib import import_module
 from typing import Any
 
 from runner.adapters.frameworks.approvals import ask, ask_text, decide, elsewhere
-from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers
+from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers, replace_once
 from runner.core.errors import TaskError
 from runner.journal.code_beside import runs_again
 from runner.journal.tool_uses import Use, recorded
 
-_KINDS = {"agno.agent": "Agent", "agno.team": "Team", "agno.workflow": "Workflow"}
+_KINDS = (("agno.agent", "Agent"), ("agno.team", "Team"), ("agno.workflow", "Workflow"))
 _RUNS = ("run", "arun", "print_response", "aprint_response", "cli_app", "acli_app")
 
 
@@ -20,11 +20,8 @@ class Agno(AgentFramework):
 
     name = "agno"
     module = "agno.tools.function"
-    runs = tuple(f"{module}:{kind}.{run}" for module, kind in _KINDS.items() for run in _RUNS)
-
-    def is_agent(self, thing: object) -> bool:
-        """An agent, a team or a workflow, of those modules that are imported."""
-        return isinstance(thing, tuple(self.loaded(module, kind) for module, kind in _KINDS.items()))
+    kinds = _KINDS
+    runs = tuple(f"{module}:{kind}.{run}" for module, kind in _KINDS for run in _RUNS)
 
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
         """Run the agent on the prompt, and return the content of its answer. Raises `TaskError` if the run did not
@@ -41,7 +38,7 @@ class Agno(AgentFramework):
         """In the function that a tool calls, as it is about to be called. Its hooks run again."""
         call = import_module("agno.tools.function").FunctionCall
         for method in ("execute", "aexecute"):
-            setattr(call, method, _with_recorded(getattr(call, method)))
+            replace_once(call, method, _recorded)
 
 
 def _require_completed(answer: Any) -> None:
@@ -82,11 +79,7 @@ def _meet(requirement: Any) -> None:
         requirement.set_external_execution_result(str(ask(elsewhere(tool.tool_name, tool.tool_args))))
 
 
-def _with_recorded(method: Any) -> Any:
-    if hasattr(method, "records_uses"):
-        return method
-
-    @functools.wraps(method)
+def _recorded(method: Any) -> Any:
     def execute(self: Any) -> Any:
         function = self.function
         if function.entrypoint is not None:
@@ -98,7 +91,6 @@ def _with_recorded(method: Any) -> Any:
             function.tool_hooks = [runs_again(one) for one in function.tool_hooks]
         return method(self)
 
-    execute.records_uses = True  # type: ignore[attr-defined]  # a mark on a function
     return execute
 
 

@@ -1,6 +1,5 @@
 """Agents and teams of AutoGen."""
 
-import functools
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from importlib import import_module
@@ -9,12 +8,20 @@ from typing import Any
 from pydantic import BaseModel
 
 from runner.adapters.frameworks.approvals import ask_text, asking_about
-from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, is_of, keepers, record_inside
+from runner.adapters.frameworks.framework import (
+    PROMPT,
+    AgentFramework,
+    as_output,
+    is_of,
+    keepers,
+    record_inside,
+    replace_once,
+)
 from runner.bundles import isolation
 from runner.core.errors import InputRequired, StepFailed
 from runner.journal.tool_uses import Use, record_uses
 
-_KINDS = {"autogen_agentchat.agents": "BaseChatAgent", "autogen_agentchat.teams": "BaseGroupChat"}
+_KINDS = (("autogen_agentchat.agents", "BaseChatAgent"), ("autogen_agentchat.teams", "BaseGroupChat"))
 
 
 class AutoGen(AgentFramework):
@@ -22,11 +29,8 @@ class AutoGen(AgentFramework):
 
     name = "autogen"
     module = "autogen_core.tools"
-    runs = tuple(f"{module}:{kind}.{run}" for module, kind in _KINDS.items() for run in ("run", "run_stream"))
-
-    def is_agent(self, thing: object) -> bool:
-        """An agent or a team, of those modules that are imported."""
-        return isinstance(thing, tuple(self.loaded(module, kind) for module, kind in _KINDS.items()))
+    kinds = _KINDS
+    runs = tuple(f"{module}:{kind}.{run}" for module, kind in _KINDS for run in ("run", "run_stream"))
 
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
         """Run the agent or team on the prompt, and return its last message. If it hands over to a target that does not
@@ -45,12 +49,12 @@ class AutoGen(AgentFramework):
         what a ``UserProxyAgent`` would read."""
         record_inside(import_module("autogen_core.tools").BaseTool, "run_json", "run", _about)
         executes = self.loaded("autogen_agentchat.agents", "CodeExecutorAgent")
-        _show_code(executes)
+        replace_once(executes, "execute_code_block", _showing_code)
         record_uses(executes, "execute_code_block", _about_code)
         if (people := sys.modules.get("autogen_agentchat.agents._user_proxy_agent")) is not None:
             vars(people).setdefault("input", isolation.read_line)
         if (teams := sys.modules.get("autogen_agentchat.teams._group_chat._chat_agent_container")) is not None:
-            _end_those_that_ask(teams.ChatAgentContainer)
+            replace_once(teams.ChatAgentContainer, "__init__", _ending_those_that_ask)
 
 
 def _hands_over(message: Any, agent: Any) -> bool:
@@ -66,19 +70,14 @@ def _question(messages: Sequence[Any]) -> str:
     return "\n".join([*said[-1:], last.content])
 
 
-def _end_those_that_ask(container: Any) -> None:
-    """Wrap the class that has an agent of a team at work: a team hangs if one raises what is no `Exception`."""
-    begin = container.__init__
-    if hasattr(begin, "ends_teams"):
-        return
+def _ending_those_that_ask(begin: Any) -> Any:
+    """Of the class that has an agent of a team at work: a team hangs if one raises what is no `Exception`."""
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         begin(self, *args, **kwargs)
-        if (stream := getattr(self._agent, "on_messages_stream", None)) and not hasattr(stream, "ends_teams"):
-            self._agent.on_messages_stream = _raising(stream)
+        replace_once(self._agent, "on_messages_stream", _raising)
 
-    __init__.ends_teams = True  # type: ignore[attr-defined]  # a mark on a function
-    container.__init__ = __init__
+    return __init__
 
 
 def _raising(stream: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncIterator[Any]]:
@@ -91,7 +90,6 @@ def _raising(stream: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncIt
         except StepFailed as failed:
             raise RuntimeError(str(failed)) from failed
 
-    on_messages_stream.ends_teams = True  # type: ignore[attr-defined]  # a mark on a function
     return on_messages_stream
 
 
@@ -101,19 +99,14 @@ def _about(tool: Any, args: Mapping[str, Any], *_: object, **__: object) -> Use:
     return Use(str(tool.name), dict(args), keepers(tool, function), calls)
 
 
-def _show_code(executes: Any) -> None:
+def _showing_code(execute: Any) -> Any:
     """Have a person whose approval is asked for shown the code that it is of."""
-    execute = getattr(executes, "execute_code_block", None)
-    if execute is None or hasattr(execute, "shows_code"):
-        return
 
-    @functools.wraps(execute)
     async def execute_code_block(self: Any, code_blocks: Any, *args: Any, **kwargs: Any) -> Any:
         with asking_about("\n\n".join(f"```{one.language}\n{one.code.rstrip()}\n```" for one in code_blocks)):
             return await execute(self, code_blocks, *args, **kwargs)
 
-    execute_code_block.shows_code = True  # type: ignore[attr-defined]  # a mark on a function
-    executes.execute_code_block = execute_code_block
+    return execute_code_block
 
 
 def _about_code(agent: Any, code_blocks: Any, *_: object, **__: object) -> Use:

@@ -32,12 +32,15 @@ class AgentFramework:
     module: str = ""
     """The module of its that is imported wherever there is one of its agents: another package may have its name."""
 
+    kinds: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """The classes of its agents, each with its module; of those of modules that are not imported there are none."""
+
     runs: ClassVar[tuple[str, ...]] = ()
     """The methods, as ``module:Class.method``, by which its users run an agent: not while a file is only read."""
 
     def is_agent(self, thing: object) -> bool:
-        """Whether it is something that can be run."""
-        raise NotImplementedError
+        """Whether it is something that can be run: of one of the `kinds`."""
+        return isinstance(thing, tuple(self.loaded(*kind) for kind in self.kinds))
 
     def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
         """Run it: what it gives, or an awaitable of that. What is no JSON and no model is made such by `result`."""
@@ -82,6 +85,16 @@ class AgentFramework:
 
 class _Nothing:
     """What no agent is."""
+
+
+def replace_once(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
+    """Put what ``wrap`` makes of it in the place of a function of the framework: once in a process, however often this
+    is called. Nothing is done where there is no such name."""
+    found, mark = getattr(owner, name, None), f"is_{wrap.__name__.lstrip('_')}"
+    if found is not None and not hasattr(found, mark):
+        wrapped = functools.wraps(found)(wrap(found))
+        setattr(wrapped, mark, True)
+        setattr(owner, name, wrapped)
 
 
 def keepers(*tools: Any) -> tuple[Any, ...]:

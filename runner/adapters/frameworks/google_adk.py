@@ -17,6 +17,7 @@ from runner.adapters.frameworks.framework import (
     as_output,
     keepers,
     record_own_uses,
+    replace_once,
     run_again_beside,
 )
 from runner.core.errors import TaskError
@@ -24,7 +25,7 @@ from runner.core.idempotency import origin
 from runner.journal.code_beside import runs_again
 from runner.journal.current_journal import current_journal
 from runner.journal.journal import Journal
-from runner.journal.tool_uses import Use, record_uses
+from runner.journal.tool_uses import About, Use, record_uses
 
 
 class GoogleADK(AgentFramework):
@@ -32,11 +33,8 @@ class GoogleADK(AgentFramework):
 
     name = "google-adk"
     module = "google.adk.agents"
+    kinds = (("google.adk.agents", "BaseAgent"), ("google.adk.apps", "App"), ("google.adk.workflow", "Workflow"))
     runs = ("google.adk.runners:Runner.run", "google.adk.runners:Runner.run_async")
-
-    def is_agent(self, thing: object) -> bool:
-        """An agent of any kind, a workflow, an app of one of them."""
-        return isinstance(thing, (import_module("google.adk.agents").BaseAgent, *self._others().values()))
 
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
         """The text of its final response; what a workflow gives that ends with none. Each long-running call is answered
@@ -82,17 +80,16 @@ class GoogleADK(AgentFramework):
 
     def record_uses(self) -> None:
         """Record tools where they call their function, and code where it is executed."""
-        owner = import_module("google.adk.tools").FunctionTool
-        if not hasattr(owner.run_async, "records_uses"):
-            record_uses(owner, "run_async", _about)
-            setattr(owner, "run_async", _asking_by_its_id(owner.run_async))  # noqa: B010 - a house test finds it by this
-        record_own_uses(import_module("google.adk.tools").BaseTool, "run_async", _record_own)
+        _record(import_module("google.adk.tools").FunctionTool, _about)
+        record_own_uses(
+            import_module("google.adk.tools").BaseTool, "run_async", functools.partial(_record, about=_about_own)
+        )
         for executor in import_module("google.adk.code_executors.base_code_executor").BaseCodeExecutor.__subclasses__():
             record_uses(executor, "execute_code", _about_code)
         run_again_beside(import_module("google.adk.plugins.base_plugin").BasePlugin, "before_", "after_", "on_")
         for agent in (import_module("google.adk.agents").BaseAgent, import_module("google.adk.agents").LlmAgent):
             _have_callbacks_run_again(agent)
-        _keep_session_ids(import_module("google.adk.sessions").InMemorySessionService)
+        replace_once(import_module("google.adk.sessions").InMemorySessionService, "create_session", _keeping_ids)
 
 
 def _have_callbacks_run_again(agent: type) -> None:
@@ -113,18 +110,13 @@ def _running_again(given: Any) -> property:
 _sessions: "weakref.WeakKeyDictionary[Journal, Iterator[int]]" = weakref.WeakKeyDictionary()
 
 
-def _keep_session_ids(service: Any) -> None:
+def _keeping_ids(create: Any) -> Any:
     """Have sessions in memory the same ids in each attempt at a task: a session's artifacts are kept under its id."""
-    create = service.create_session
-    if hasattr(create, "keeps_ids"):
-        return
 
-    @functools.wraps(create)
     async def create_session(self: Any, *, session_id: str | None = None, **kwargs: Any) -> Any:
         return await create(self, session_id=session_id or _next_session_id(), **kwargs)
 
-    create_session.keeps_ids = True  # type: ignore[attr-defined]  # a mark on a function
-    service.create_session = create_session
+    return create_session
 
 
 def _next_session_id() -> str | None:
@@ -135,17 +127,16 @@ def _next_session_id() -> str | None:
     return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{origin()} session {number}"))
 
 
-def _record_own(tool: Any) -> None:
-    """Record the uses of a class of the author's that is a tool."""
-    record_uses(tool, "run_async", _about_own)
-    setattr(tool, "run_async", _asking_by_its_id(tool.run_async))  # noqa: B010 - a house test finds it by this
+def _record(tool: Any, about: About) -> None:
+    """Record the uses of a class of tools."""
+    record_uses(tool, "run_async", about)
+    replace_once(tool, "run_async", _asking_by_its_id)
 
 
 def _asking_by_its_id(run: Any) -> Any:
     """What a tool asks of a person is known by the id of its call: that of now, where a use is replayed. ADK makes ids
     up where the model's answer has none."""
 
-    @functools.wraps(run)
     async def run_async(self: Any, *, args: dict[str, Any], tool_context: Any) -> Any:
         given = await run(self, args=args, tool_context=tool_context)
         actions, now = tool_context.actions, tool_context.function_call_id

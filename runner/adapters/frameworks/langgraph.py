@@ -22,6 +22,7 @@ from runner.adapters.frameworks.framework import (
     is_of,
     keepers,
     record_inside,
+    replace_once,
     required,
     run_again_beside,
 )
@@ -44,11 +45,8 @@ class LangGraph(AgentFramework):
 
     name = "langgraph"
     module = "langgraph.pregel"
+    kinds = (("langgraph.pregel", "Pregel"),)
     runs = tuple(f"langgraph.pregel:Pregel.{one}" for one in ("invoke", "ainvoke", "stream", "astream"))
-
-    def is_agent(self, thing: object) -> bool:
-        """A compiled graph."""
-        return isinstance(thing, import_module("langgraph.pregel").Pregel)
 
     def inputs(self, agent: Any) -> list[str]:
         """``prompt`` stands for its messages, where the run has none; then what else it cannot begin without."""
@@ -113,11 +111,9 @@ class LangGraph(AgentFramework):
         run_again_beside(middleware, *(f"{a}{when}_" for when in ("before", "after", "wrap") for a in ("", "a")))
         tool = import_module("langchain_core.tools").BaseTool
         passing = (import_module("langgraph.errors").GraphBubbleUp,)
-        if hasattr(tool.run, "records_uses"):
-            return
         for method in ("run", "arun"):
             record_inside(tool, method, f"_{method}", functools.partial(_about, method), passing=passing)
-        tool.run, tool.arun = _linked(tool.run), _linked(tool.arun)
+            replace_once(tool, method, _linked)
 
 
 def _linked(run: Any) -> Any:
@@ -132,11 +128,9 @@ def _linked(run: Any) -> Any:
             linked[0].tool_call_id = now
         return given
 
-    @functools.wraps(run)
     def linked(*args: Any, **kwargs: Any) -> Any:
         return link(run(*args, **kwargs), kwargs.get("tool_call_id"))
 
-    @functools.wraps(run)
     async def alinked(*args: Any, **kwargs: Any) -> Any:
         return link(await run(*args, **kwargs), kwargs.get("tool_call_id"))
 

@@ -23,6 +23,7 @@ from runner.adapters.frameworks.framework import (
     is_of,
     keepers,
     record_inside,
+    replace_once,
     required,
     run_again_beside,
 )
@@ -47,11 +48,8 @@ class LlamaIndex(AgentFramework):
 
     name = "llama-index"
     module = "workflows.workflow"
+    kinds = _KINDS
     runs = tuple(f"{module}:{kind}.run" for module, kind in _KINDS)
-
-    def is_agent(self, thing: object) -> bool:
-        """An agent, or a workflow."""
-        return isinstance(thing, tuple(self.loaded(module, kind) for module, kind in _KINDS))
 
     def inputs(self, agent: Any) -> list[str]:
         """``prompt`` of agents; of another workflow what the author's ``run`` or class of its first event needs; where
@@ -109,7 +107,7 @@ class LlamaIndex(AgentFramework):
         """Where a tool calls its function, below its spans and its callback. What a step waits for is known where it
         begins to, and asked where the end of its workflow is awaited."""
         workflows = import_module("workflows")
-        _note_waits(workflows.Context)
+        replace_once(workflows.Context, "wait_for_event", _noting_waits)
         _ask_where_awaited(workflows.Workflow, import_module("workflows.handler").WorkflowHandler)
         handlers = import_module("llama_index_instrumentation")
         run_again_beside(handlers.event_handlers.BaseEventHandler, "handle", "ahandle")
@@ -269,12 +267,7 @@ def _awaited(begun: _Begun, asked: Any) -> Any:
     return best[0] if best else plain
 
 
-def _note_waits(context: Any) -> None:
-    if hasattr(context.wait_for_event, "notes_waits"):
-        return
-    found = context.wait_for_event
-
-    @functools.wraps(found)
+def _noting_waits(found: Any) -> Any:
     async def wait_for_event(self: Any, event_type: Any, *args: Any, **kwargs: Any) -> Any:
         waits, this = _waits.get(), (event_type, repr((args, kwargs)))
         if waits is not None:
@@ -284,8 +277,7 @@ def _note_waits(context: Any) -> None:
             waits.pop(this, None)
         return given
 
-    wait_for_event.notes_waits = True  # type: ignore[attr-defined]  # a mark on a function
-    context.wait_for_event = wait_for_event
+    return wait_for_event
 
 
 def _about(calls: str, tool: Any, *args: Any, **kwargs: Any) -> Use | None:

@@ -16,11 +16,8 @@ class MicrosoftAgents(AgentFramework):
 
     name = "agent-framework"
     module = "agent_framework"
+    kinds = (("agent_framework", "BaseAgent"),)
     runs = ("agent_framework:RawAgent.run", "agent_framework:Agent.run")
-
-    def is_agent(self, thing: object) -> bool:
-        """An agent of any kind."""
-        return isinstance(thing, import_module("agent_framework").BaseAgent)
 
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
         """Run the agent on the prompt, and return its answer: a model if one is declared."""

@@ -18,11 +18,8 @@ class OpenAIAgents(AgentFramework):
 
     name = "openai-agents"
     module = "agents.run"
+    kinds = (("agents", "Agent"),)
     runs = ("agents.run:Runner.run", "agents.run:Runner.run_sync", "agents.run:Runner.run_streamed")
-
-    def is_agent(self, thing: object) -> bool:
-        """An ``Agent``."""
-        return isinstance(thing, import_module("agents").Agent)
 
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
         """Run the agent on the prompt, and return the final output of ``Runner.run``."""

@@ -18,6 +18,7 @@ from runner.adapters.frameworks.framework import (
     as_output,
     keepers,
     record_own_uses,
+    replace_once,
     run_again_beside,
 )
 from runner.bundles.arguments import given, needed
@@ -42,16 +43,13 @@ class PydanticAI(AgentFramework):
 
     name = "pydantic-ai"
     module = "pydantic_ai.agent"
+    kinds = (("pydantic_ai.agent", "AbstractAgent"),)
     runs = (
         "pydantic_ai.agent.abstract:AbstractAgent.run",
         "pydantic_ai.agent.abstract:AbstractAgent.run_sync",
         "pydantic_ai.agent.abstract:AbstractAgent.run_stream",
         "pydantic_ai.agent:Agent.iter",
     )
-
-    def is_agent(self, thing: object) -> bool:
-        """An ``Agent``, or one that wraps it."""
-        return isinstance(thing, import_module("pydantic_ai.agent").AbstractAgent)
 
     def inputs(self, agent: Any) -> list[str]:
         """``prompt``, and ``deps`` of an agent that declares some, and may use them. Raises `BadCrew` where no input
@@ -97,46 +95,36 @@ class PydanticAI(AgentFramework):
         record_own_uses(toolsets.AbstractToolset, "call_tool", record, without=made_of_others)
         for kind in made_of_others:
             run_again_beside(kind, "call_tool")
-        _record_outputs(import_module("pydantic_ai._output"))
-        _have_handler_run_again(import_module("pydantic_ai.agent").AbstractAgent)
+        replace_once(import_module("pydantic_ai._output"), "execute_output_function", _recording_outputs)
+        replace_once(import_module("pydantic_ai.agent").AbstractAgent, "run", _running_handler_again)
         counts = sys.modules.get(_COUNTS)
         for name in ("record_request", "record_tool_call", "record_usage") if counts is not None else ():
             setattr(counts, name, runs_again(getattr(counts, name)))
 
 
-def _have_handler_run_again(agent: Any) -> None:
+def _running_handler_again(begin: Any) -> Any:
     """What a handler of events changes in ``deps`` is not recorded with the tool uses beside it."""
-    begin = agent.run
-    if hasattr(begin, "runs_again"):
-        return
 
-    @functools.wraps(begin)
     async def run(self: Any, *args: Any, event_stream_handler: Any = None, **kwargs: Any) -> Any:
         found = event_stream_handler or self.event_stream_handler
         handler = None if found is None else runs_again(found)
         return await begin(self, *args, event_stream_handler=handler, **kwargs)
 
-    run.runs_again = True  # type: ignore[attr-defined]  # a mark on a function
-    agent.run = run
+    return run
 
 
-def _record_outputs(module: Any) -> None:
+def _recording_outputs(execute: Any) -> Any:
     """Record the functions of an ``output_type``: below what their errors are told as."""
-    execute = getattr(module, "execute_output_function", None)
-    if execute is None or hasattr(execute, "records_uses"):
-        return
 
     async def call(schema: Any, args: dict[str, Any], ctx: Any) -> Any:
         return await schema.call(args, ctx)
 
     call = recorded(call, _about_output, passing=())
 
-    @functools.wraps(execute)
     async def execute_output_function(schema: Any, *args: Any, **kwargs: Any) -> Any:
         return await execute(SimpleNamespace(call=functools.partial(call, schema)), *args, **kwargs)
 
-    execute_output_function.records_uses = True  # type: ignore[attr-defined]  # a mark on a function
-    module.execute_output_function = execute_output_function
+    return execute_output_function
 
 
 def _deps_type(agent: Any) -> Any:

@@ -17,11 +17,8 @@ class Smolagents(AgentFramework):
 
     name = "smolagents"
     module = "smolagents.agents"
+    kinds = (("smolagents.agents", "MultiStepAgent"),)
     runs = ("smolagents.agents:MultiStepAgent.run",)
-
-    def is_agent(self, thing: object) -> bool:
-        """An agent of any kind."""
-        return isinstance(thing, import_module("smolagents.agents").MultiStepAgent)
 
     def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
         """Run the agent on the prompt, and return its final answer. Raises `TaskError` if a model refused the call for

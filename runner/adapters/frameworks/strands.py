@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from runner.adapters.frameworks.approvals import ask
-from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, is_of, keepers
+from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, is_of, keepers, replace_once
 from runner.core.annotations import signature_of
 from runner.core.errors import TaskError
 from runner.journal.code_beside import runs_again
@@ -14,7 +14,11 @@ from runner.journal.tool_context import Without
 from runner.journal.tool_uses import Use, recorded
 
 _RUNS = ("__call__", "invoke_async", "stream_async")
-_TEAMS = {"strands.multiagent.graph": "Graph", "strands.multiagent.swarm": "Swarm"}
+_KINDS = (
+    ("strands.agent.agent", "Agent"),
+    ("strands.multiagent.graph", "Graph"),
+    ("strands.multiagent.swarm", "Swarm"),
+)
 
 
 class Strands(AgentFramework):
@@ -22,12 +26,8 @@ class Strands(AgentFramework):
 
     name = "strands"
     module = "strands.agent"
-    runs = tuple(f"{of}.{run}" for of in ("strands.agent.agent:Agent", *map(":".join, _TEAMS.items())) for run in _RUNS)
-
-    def is_agent(self, thing: object) -> bool:
-        """An ``Agent``, or several as a graph or a swarm."""
-        teams = [self.loaded(module, kind) for module, kind in _TEAMS.items()]
-        return isinstance(thing, (import_module("strands").Agent, *teams))
+    kinds = _KINDS
+    runs = tuple(f"{module}:{kind}.{run}" for module, kind in _KINDS for run in _RUNS)
 
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
         """Run the agent on the prompt, and return its answer: a model if one is declared; for several agents, each by
@@ -46,21 +46,14 @@ class Strands(AgentFramework):
     def record_uses(self) -> None:
         """In the functions that are decorated as tools from here on. Hooks run again."""
         hooks = import_module("strands.hooks").HookRegistry
-        hooks.get_callbacks_for = _running_again(hooks.get_callbacks_for)
-        decorated = import_module("strands.tools.decorator").DecoratedFunctionTool
-        if not hasattr(decorated.__init__, "records_uses"):
-            decorated.__init__ = _with_recorded(decorated.__init__)
+        replace_once(hooks, "get_callbacks_for", _running_again)
+        replace_once(import_module("strands.tools.decorator").DecoratedFunctionTool, "__init__", _recording)
 
 
 def _running_again(found: Any) -> Any:
-    if hasattr(found, "runs_again"):
-        return found
-
-    @functools.wraps(found)
     def get_callbacks_for(self: Any, event: Any) -> Iterator[Any]:
         return map(runs_again, found(self, event))
 
-    get_callbacks_for.runs_again = True  # type: ignore[attr-defined]  # a mark on a function
     return get_callbacks_for
 
 
@@ -112,8 +105,7 @@ def _steers(tool: Any) -> bool:
     return is_of("strands", tool) and not tool.__module__.startswith("strands.vended_tools.")
 
 
-def _with_recorded(init: Any) -> Any:
-    @functools.wraps(init)
+def _recording(init: Any) -> Any:
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         given = signature_of(init).bind(self, *args, **kwargs)
         tool = given.arguments["tool_func"]
@@ -123,7 +115,6 @@ def _with_recorded(init: Any) -> Any:
             )
         init(*given.args, **given.kwargs)
 
-    __init__.records_uses = True  # type: ignore[attr-defined]  # a mark on a function
     return __init__
 
 

@@ -18,7 +18,7 @@ from runner.core.jobs import Claim, Job
 from runner.core.ledger import Counters
 from runner.core.output import LiteAgentOutput, TaskOutput
 from runner.core.plan import Plan, PlannedTask
-from runner.crews.kickoff.attempts import KeptConversation
+from runner.crews.kickoff.crews import KeptConversation
 from runner.crews.native_task import describe
 from runner.engine.adapter import Adapter
 from runner.engine.attempt import Loaded, Retries, until_passed
@@ -230,10 +230,6 @@ class AgentAttempt(LocalAttempt):
         """Return the agent and its plan. Handlers receive its calls; a restored conversation continues."""
         journal.watched, journal.replay_from_start = True, False
         return Loaded(self._tasks, AGENT, AGENT.plan(self._tasks, self.claim.crew))
-
-    def outputs(self, keys: Sequence[str]) -> Mapping[str, TaskOutput]:
-        """Raise `KeyError`: an agent without a crew has no earlier outputs."""
-        raise KeyError(keys)
 
     def pacer(self) -> Pacer:
         """Return the rate limit of the agent's model calls."""

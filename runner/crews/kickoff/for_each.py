@@ -1,14 +1,18 @@
-"""`kickoff_for_each()`, and `replay()` of the last kickoff from a task on."""
+"""Other ways to kick off: for each of several inputs, from a task of the last kickoff on, in a thread."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 from runner.core.output import UsageMetrics
 from runner.crews.crew import Crew, CrewOutput
 from runner.crews.kickoff.crews import kickoff
 from runner.snapshots.progress import Progress
+from runner.snapshots.scope import settings_of
+from runner.snapshots.signals import watching
+
+T = TypeVar("T")
 
 
 def copied(crew: Crew) -> Crew:
@@ -64,6 +68,13 @@ def replay(crew: Crew, task: str | UUID, inputs: Mapping[str, Any] | None) -> Cr
     for one in crew.all_tasks[first:]:
         one.output = None
     return kickoff(crew, inputs, progress=progress)
+
+
+async def in_thread(entity: Any, function: Callable[..., T], *args: Any, config: Any = None) -> T:
+    """``function(*args)`` in a thread; signals that trigger checkpoints are watched from here, for only the main
+    thread can. ``config`` is a checkpoint's that is given beside that of the entity."""
+    with watching([*settings_of(entity), *([config] if config is not None else [])], quiet=True):
+        return await asyncio.to_thread(function, *args)
 
 
 def _summed(crew: Crew, outputs: list[CrewOutput]) -> list[CrewOutput]:

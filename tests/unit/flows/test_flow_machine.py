@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.core.errors import BadFlow, FlowLoop
-from runner.flows.conditions import and_, condition, or_
-from runner.flows.definition import FlowDefinition, Method
+from runner.flows.definition import FlowDefinition, Method, and_, condition, or_
 from runner.flows.machine import Done, Machine, key_of, method_of, replay, turn_of
 
 
