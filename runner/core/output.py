@@ -100,6 +100,11 @@ class UsageMetrics(BaseModel):
         self.total_tokens += prompt_tokens + completion_tokens
         self.successful_requests += 1
 
+    def include(self, other: "UsageMetrics") -> None:
+        """Add those of another."""
+        for name, many in other:
+            setattr(self, name, getattr(self, name) + many)
+
 
 class LiteAgentOutput(BaseModel):
     """The output of an agent that was asked without a crew."""

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -162,23 +163,18 @@ class NativeAdapter:
             return outputs.dump("", None)
         called = (task.callback, crew.task_callback if task is not planner else None)
         callbacks = [one for one in called if one is not None]
-        if task.run is not None and not (callbacks or task.human_input or task.checks):
+        value, is_plain = None, task.run is not None and not (callbacks or task.human_input or task.checks)
+        if task.run is not None and is_plain:
             value = _given_by(task.run(context))
             if type(value) is str and task.output_model() is None:  # only its text is ever seen
-                record = outputs.stored(value, None)
-            else:
-                record = outputs.record(_as_output(doer, context, work, finish, _as_declared(work.key, task, value)))
-            return self._as_stored(crew, work, record)
-
-        if task.human_input:
-
-            def again(record: Mapping[str, Any]) -> TaskOutput:
-                return _as_output(doer, context, work, finish, outputs.from_record(record))
-
-            passed = partial(self._passed, crew, task, doer, context, work, finish)
-            output = reviewed(context, work, passed, again)
+                return self._as_stored(crew, work, outputs.stored(value, None))
+        at_work = _TaskAtWork(crew, task, doer, context, work, finish)
+        if is_plain:
+            output = at_work.output(_as_declared(work.key, task, value))
+        elif task.human_input:
+            output = reviewed(context, work, at_work.passed, lambda kept: at_work.output(outputs.from_record(kept)))
         else:
-            output = self._passed(crew, task, doer, context, work, finish)
+            output = at_work.passed()
         for callback in callbacks:
             callback(output)
         return self._as_stored(crew, work, outputs.record(output))
@@ -203,41 +199,6 @@ class NativeAdapter:
             about = {"name": key, "description": interpolate(task.description, work.inputs), "agent": role}
             done[key] = finish(key, found[key].model_copy(update=about))
         return kickoff_callbacks.end(crew, work, done, keys[-1])
-
-    def _passed(
-        self,
-        crew: Crew,
-        task: Task,
-        doer: Agent | None,
-        context: TaskContext,
-        work: Work,
-        finish: Callable[[str, TaskOutput], TaskOutput],
-    ) -> TaskOutput:
-        """Return the first output that passes the guardrails."""
-        if task.run is not None and not task.checks:
-            return self._attempt(crew, task, doer, context, work, finish)
-        with native_task.agent_at_work(crew, task, context, work):
-            if not native_task.checks_of(task, doer):
-                return self._attempt(crew, task, doer, context, work, finish)
-            once = partial(self._attempt, crew, task, doer, context, work, finish)
-            return native_task.checked(task, doer, context, work, once)
-
-    def _attempt(
-        self,
-        crew: Crew,
-        task: Task,
-        doer: Agent | None,
-        context: TaskContext,
-        work: Work,
-        finish: Callable[[str, TaskOutput], TaskOutput],
-    ) -> TaskOutput:
-        value = (
-            task.run(context)
-            if task.run is not None
-            else native_task.ask(crew, task, context, work, lambda text: interpolate(text, work.inputs))
-        )
-        output = _as_declared(work.key, task, _given_by(value))
-        return _as_output(doer, context, work, finish, output)
 
 
 NATIVE = NativeAdapter()
@@ -356,18 +317,44 @@ def _after(crew: Crew, keys: list[str], context: dict[str, tuple[str, ...] | Non
     }
 
 
-def _as_output(
-    doer: Agent | None,
-    context: TaskContext,
-    work: Work,
-    finish: Callable[[str, TaskOutput], TaskOutput],
-    output: TaskOutput,
-) -> TaskOutput:
-    role = interpolate(doer.role, work.inputs) if doer else ""
-    about = {"name": work.key, "description": context.task.description, "agent": role}
-    output.__dict__.update(about)  # it is not shared yet: a copy is most of what a small output costs
-    output.model_fields_set.update(about)
-    return finish(work.key, output)
+@dataclass(slots=True)
+class _TaskAtWork:
+    """A task at work: what makes its output."""
+
+    crew: Crew
+    task: Task
+    doer: Agent | None
+    context: TaskContext
+    work: Work
+    finish: Callable[[str, TaskOutput], TaskOutput]
+
+    def passed(self) -> TaskOutput:
+        """Return the first output that passes the guardrails."""
+        crew, task, doer, context, work = self.crew, self.task, self.doer, self.context, self.work
+        if task.run is not None and not task.checks:
+            return self.attempt()
+        with native_task.agent_at_work(crew, task, context, work):
+            if not native_task.checks_of(task, doer):
+                return self.attempt()
+            return native_task.checked(task, doer, context, work, self.attempt)
+
+    def attempt(self) -> TaskOutput:
+        """Have the task's function, or its agent, make an output."""
+        task, context, work = self.task, self.context, self.work
+        value = (
+            task.run(context)
+            if task.run is not None
+            else native_task.ask(self.crew, task, context, work, lambda text: interpolate(text, work.inputs))
+        )
+        return self.output(_as_declared(work.key, task, _given_by(value)))
+
+    def output(self, output: TaskOutput) -> TaskOutput:
+        """Return an output with what is known of its task."""
+        role = interpolate(self.doer.role, self.work.inputs) if self.doer else ""
+        about = {"name": self.work.key, "description": self.context.task.description, "agent": role}
+        output.__dict__.update(about)  # it is not shared yet: a copy is most of what a small output costs
+        output.model_fields_set.update(about)
+        return self.finish(self.work.key, output)
 
 
 def _as_declared(key: str, task: Task, value: Any) -> TaskOutput:

@@ -284,3 +284,16 @@ def _given(input_files: Any, from_checkpoint: Any) -> dict[str, Any]:
     """The arguments of a kickoff that were given."""
     given = {"input_files": input_files, "from_checkpoint": from_checkpoint}
     return {name: value for name, value in given.items() if value is not None}
+
+
+def output_of(crew: Crew, done: Mapping[str, TaskOutput], last: str, usage: UsageMetrics) -> CrewOutput:
+    """Return the output of a kickoff that used these tokens: that of its ``last`` task, with those of all."""
+    crew.usage_metrics = usage
+    final = done[last]
+    return CrewOutput(
+        raw=final.raw,
+        json_dict=final.json_dict,
+        pydantic=final.pydantic,
+        token_usage=usage,
+        tasks_output=[done[key] for key, task in crew.by_key.items() if key in done and task is not crew.planner],
+    )

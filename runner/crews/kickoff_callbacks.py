@@ -21,7 +21,7 @@ from runner.core.plain_text import of_class
 from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.dependencies import EVERYTHING
 from runner.crews import callback_state
-from runner.crews.crew import Crew, CrewOutput
+from runner.crews.crew import Crew, CrewOutput, output_of
 from runner.engine.work import Work
 
 BEFORE, AFTER = BEFORE_KICKOFF, "after_kickoff"
@@ -180,20 +180,10 @@ def end(crew: Crew, work: Work, done: Mapping[str, TaskOutput], last: str) -> st
     """Call the callbacks after the last task. Returns the crew's output as they leave it, to be stored."""
     usage = UsageMetrics()
     for record in work.stored_with(list(done)).values():
-        one = UsageMetrics.model_validate(record.get(USAGE) or {})
-        for name, many in one.model_dump().items():
-            setattr(usage, name, getattr(usage, name) + many)
-    crew.usage_metrics = usage
+        usage.include(UsageMetrics.model_validate(record.get(USAGE) or {}))
     for key, task in crew.by_key.items():
         task.output = done.get(key)
-    final = done[last]
-    result: Any = CrewOutput(
-        raw=final.raw,
-        json_dict=final.json_dict,
-        pydantic=final.pydantic,
-        token_usage=usage,
-        tasks_output=[done[key] for key in crew.task_keys if key in done and crew.by_key[key] is not crew.planner],
-    )
+    result: Any = output_of(crew, done, last, usage)
     for callback in crew.after_kickoff_callbacks:
         result = _after(callback, result, work)
     return outputs.dump(*(outputs.from_value(result) if not isinstance(result, CrewOutput) else _parts(result)))

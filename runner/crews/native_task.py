@@ -14,14 +14,10 @@ from runner.crews.context import ConditionalTask, Task, TaskContext
 from runner.crews.crew import Crew
 from runner.engine.attempt import until_passed
 from runner.engine.work import Work
+from runner.events import work_events as events
 from runner.events.bus import event_bus
 from runner.events.call_events import LLMGuardrailCompletedEvent, LLMGuardrailFailedEvent, LLMGuardrailStartedEvent
 from runner.events.scope import event_stack
-from runner.events.work_events import (
-    AgentExecutionCompletedEvent,
-    AgentExecutionErrorEvent,
-    AgentExecutionStartedEvent,
-)
 from runner.snapshots.resuming import resume_start
 
 
@@ -48,16 +44,16 @@ class agent_at_work:
         task = self._task
         if not (at_work_here(self._work) or resume_start("agent_execution_started", str(task.id))):
             about: dict[str, Any] = {"tools": tools_of(self._crew, task), "task_prompt": self._context.task.description}
-            event_bus.emit(agent, AgentExecutionStartedEvent(agent=agent, task=task, **about))
+            event_bus.emit(agent, events.AgentExecutionStartedEvent(agent=agent, task=task, **about))
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if (agent := self._agent) is None:
             return
         about: dict[str, Any] = {"agent": agent, "task": self._task}
         if error is None:
-            event_bus.emit(agent, AgentExecutionCompletedEvent(**about))
+            event_bus.emit(agent, events.AgentExecutionCompletedEvent(**about))
         elif not (self._work.is_resumable and isinstance(error, Interrupted | ClaimLost)):  # it resumes elsewhere
-            event_bus.emit(agent, AgentExecutionErrorEvent(error=describe(error, agent), **about))
+            event_bus.emit(agent, events.AgentExecutionErrorEvent(error=describe(error, agent), **about))
 
 
 def at_work_here(work: Work) -> bool:

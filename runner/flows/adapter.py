@@ -17,16 +17,8 @@ from runner.core.plan.expansion import Expand, Expansion, Shared
 from runner.crews.crew import CrewOutput
 from runner.engine.adapter import GrowingAdapter
 from runner.engine.work import Work
+from runner.events import flow_events as events
 from runner.events.base import BaseEvent
-from runner.events.flow_events import (
-    FlowFailedEvent,
-    FlowFinishedEvent,
-    FlowStartedEvent,
-    MethodExecutionFailedEvent,
-    MethodExecutionFinishedEvent,
-    MethodExecutionPausedEvent,
-    MethodExecutionStartedEvent,
-)
 from runner.flows import state as states
 from runner.flows import typed, values
 from runner.flows.definition import MARK, FlowDefinition
@@ -52,13 +44,13 @@ _TRIGGERS = {
 
 
 _WORDS: dict[str, Any] = {
-    "crew_kickoff_started": FlowStartedEvent,
-    "crew_kickoff_completed": FlowFinishedEvent,
-    "crew_kickoff_failed": FlowFailedEvent,
-    "task_started": MethodExecutionStartedEvent,
-    "task_completed": MethodExecutionFinishedEvent,
-    "task_failed": MethodExecutionFailedEvent,
-    "task_asked": MethodExecutionPausedEvent,
+    "crew_kickoff_started": events.FlowStartedEvent,
+    "crew_kickoff_completed": events.FlowFinishedEvent,
+    "crew_kickoff_failed": events.FlowFailedEvent,
+    "task_started": events.MethodExecutionStartedEvent,
+    "task_completed": events.MethodExecutionFinishedEvent,
+    "task_failed": events.MethodExecutionFailedEvent,
+    "task_asked": events.MethodExecutionPausedEvent,
 }
 _RELATIVES = ("event_id", "emission_sequence", "parent_event_id", "previous_event_id", "started_event_id", "timestamp")
 
@@ -85,7 +77,7 @@ class FlowAdapter(GrowingAdapter):
 
     def checkpoints(self, crew: Any) -> CheckpointConfig | None:
         """Return the checkpoint settings that the flow's ``checkpoint`` gives, with the fleet's event names."""
-        config = resolve(crew.checkpoint)
+        config = self._config(crew)
         if config is None:
             return None
         return config.model_copy(update={"on_events": [self.trigger(event) for event in config.on_events]})
@@ -162,8 +154,20 @@ class FlowAdapter(GrowingAdapter):
     # -- what another kind of flows does otherwise
 
     def _made(self, crew: Any) -> Flow[Any]:
-        """Create a flow object for one task."""
-        return _made(crew)
+        """Create a flow object for one task, so that no attribute of one method's ``self`` reaches the next."""
+        if isinstance(crew, type):
+            with created_quietly():
+                flow: Flow[Any] = created(crew)
+        else:
+            flow = copy.copy(crew)
+            flow.__dict__.pop("_lock", None)
+            flow._reset()
+            flow._state = states.twin(crew.committed_state)
+        flow.has_terminal = False
+        return flow
+
+    def _config(self, crew: Any) -> CheckpointConfig | None:
+        return resolve(crew.checkpoint)
 
     def _definition(self, crew: Any) -> FlowDefinition:
         found: FlowDefinition = crew.flow_definition()
@@ -222,25 +226,15 @@ class Growing:
         return format_conflict(paths, method_of(self.work.key), changed)
 
 
-def _made(crew: Any) -> Flow[Any]:
-    """Create a flow object for one task, so that no attribute of one method's ``self`` reaches the next."""
-    with created_quietly():
-        if isinstance(crew, type):
-            try:
-                made: Flow[Any] = crew()
-            except TypeError as error:
-                raise BadCrew(
-                    f"{crew.__name__} cannot be created without arguments ({error}): add `flow = {crew.__name__}(...)` "
-                    "to the file, and name that"
-                ) from None
-            made.has_terminal = False
-            return made
-    flow: Flow[Any] = copy.copy(crew)
-    flow.__dict__.pop("_lock", None)
-    flow._reset()
-    flow._state = states.twin(crew.committed_state)
-    flow.has_terminal = False
-    return flow
+def created(flow_class: type) -> Any:
+    """Create the flow of a class. Raises `BadCrew` where it takes arguments."""
+    try:
+        return flow_class()
+    except TypeError as error:
+        raise BadCrew(
+            f"{flow_class.__name__} cannot be created without arguments ({error}): add "
+            f"`flow = {flow_class.__name__}(...)` to the file, and name that"
+        ) from None
 
 
 def _position(flow: Flow[Any], work: Work, shared: Shared) -> FlowPosition:

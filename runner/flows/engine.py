@@ -31,23 +31,16 @@ from runner.engine.decisions import Ask, Decision, Fail, Grown
 from runner.engine.work import Conversation, Work
 from runner.events import (
     BaseEvent,
-    FlowFailedEvent,
-    FlowFinishedEvent,
-    FlowPausedEvent,
-    FlowStartedEvent,
-    FlowStateConflictEvent,
-    MethodExecutionFailedEvent,
-    MethodExecutionFinishedEvent,
-    MethodExecutionPausedEvent,
-    MethodExecutionStartedEvent,
     event_bus,
     push_event_scope,
     triggered_by_scope,
 )
+from runner.events import flow_events as events
 from runner.flows import pending, persistence
 from runner.flows import state as states
 from runner.flows.adapter import FlowAdapter
 from runner.flows.execution import Execution, Outcome, passed_on
+from runner.flows.feedback import PendingFeedbackContext
 from runner.flows.flow import Flow
 from runner.flows.machine import Call, Machine
 from runner.flows.on_loop import awaited, on_loop
@@ -166,26 +159,19 @@ class FlowMethods(local.LocalTasks):
             self.unlock(PlannedTask(key) for key in self.machine.pending if key not in flow._asked)
             await local.aperform(lambda job: asyncio.create_task(self._perform(job), name=job.task), self.take())
         except BaseException as error:
-            self._emit(FlowFailedEvent(flow_name=flow.flow_name, error=f"{type(error).__name__}: {one_line(error)}"))
+            self._emit(events.FlowFailedEvent, error=f"{type(error).__name__}: {one_line(error)}")
             raise
         finally:
             self._pool.shutdown(wait=False, cancel_futures=True)
+        state_now = _event_state(flow.committed_state)
         if flow._asked:
             asked = next(iter(flow._asked.values()))
             pending.keep(flow, asked)
-            self._emit(
-                FlowPausedEvent(
-                    flow_name=flow.flow_name,
-                    flow_id=flow.flow_id,
-                    method_name=asked.context.method_name,
-                    message=asked.context.message,
-                    emit=asked.context.emit,
-                    state=_event_state(flow.committed_state),
-                )
-            )
+            about = {"method_name": asked.context.method_name, **_question(asked.context)}
+            self._emit(events.FlowPausedEvent, **{**about, "flow_id": flow.flow_id}, state=state_now)
             return asked
         result = flow.method_outputs[-1] if flow._method_outputs else None
-        self._emit(FlowFinishedEvent(flow_name=flow.flow_name, result=result, state=_event_state(flow.committed_state)))
+        self._emit(events.FlowFinishedEvent, result=result, state=state_now)
         return result
 
     async def _perform(self, job: Job) -> list[Job]:
@@ -235,19 +221,13 @@ class FlowMethods(local.LocalTasks):
             push_event_scope(opened.pop(), "method_execution_started")
             return
         params = {f"_{i}": argument for i, argument in enumerate(execution.arguments())}
-        self.emit_of(MethodExecutionStartedEvent, call, params=params, state=_event_state(execution.base))
+        self.emit_of(events.MethodExecutionStartedEvent, call, params=params, state=_event_state(execution.base))
 
     def paused(self, call: Call) -> None:
         """A call waits for a person."""
-        context = self.flow._asked[call.key].context
-        self.emit_of(
-            MethodExecutionPausedEvent,
-            call,
-            flow_id=context.flow_id,
-            message=context.message,
-            emit=context.emit,
-            state=_event_state(self.flow.committed_state),
-        )
+        about = _question(self.flow._asked[call.key].context)
+        state = _event_state(self.flow.committed_state)
+        self.emit_of(events.MethodExecutionPausedEvent, call, **about, state=state)
 
     def _open_scope(self) -> None:
         """Start the flow. A restored one delivers its earlier events again, and continues in the scopes that were
@@ -262,7 +242,7 @@ class FlowMethods(local.LocalTasks):
                 flow.kickoff_event_id = opened
                 return
         flow._is_restored = False
-        event = FlowStartedEvent(flow_name=flow.flow_name, inputs=flow.inputs or None)
+        event = events.FlowStartedEvent(flow_name=flow.flow_name, inputs=flow.inputs or None)
         event_bus.emit(flow, event)
         flow.kickoff_event_id = event.event_id
 
@@ -285,10 +265,10 @@ class FlowMethods(local.LocalTasks):
 
     def emit_of(self, kind: type[BaseEvent], call: Call, **about: Any) -> BaseEvent:
         """Emit an event of a call."""
-        event = kind(flow_name=self.flow.flow_name, method_name=call.method, **about)  # type: ignore[call-arg]  # a pydantic model's own fields
-        return self._emit(event)
+        return self._emit(kind, method_name=call.method, **about)
 
-    def _emit(self, event: BaseEvent) -> BaseEvent:
+    def _emit(self, kind: type[BaseEvent], **about: Any) -> BaseEvent:
+        event = kind(flow_name=self.flow.flow_name, **about)  # type: ignore[call-arg]  # a pydantic model's own fields
         if not self.flow.suppress_flow_events:
             event_bus.emit(self.flow, event)
         return event
@@ -340,7 +320,7 @@ class MethodAttempt(local.LocalAttempt):
             case Ask() if self._call.key in self.tasks.flow._asked:
                 self.tasks.paused(self._call)
             case Fail(error=Exception() as error):
-                self.tasks.emit_of(MethodExecutionFailedEvent, self._call, error=error)
+                self.tasks.emit_of(events.MethodExecutionFailedEvent, self._call, error=error)
 
 
 @dataclass(frozen=True)
@@ -376,9 +356,12 @@ class Merging:
                 text = format_conflict(paths, call.method, since)
                 logger.warning("%s: %s", flow.name or type(flow).__name__, text)
                 others = dict.fromkeys(one for path in paths for one in changed_by(path, since))
-                tasks.emit_of(FlowStateConflictEvent, call, fields=paths, others=list(others), text=text)
+                tasks.emit_of(events.FlowStateConflictEvent, call, fields=paths, others=list(others), text=text)
             event = tasks.emit_of(
-                MethodExecutionFinishedEvent, call, result=outcome.output, state=_event_state(flow.committed_state)
+                events.MethodExecutionFinishedEvent,
+                call,
+                result=outcome.output,
+                state=_event_state(flow.committed_state),
             )
             flow._finished_events[call.key] = event.event_id
         if loop is not None:
@@ -395,6 +378,10 @@ class _Here(FlowAdapter):
 
 
 HERE = _Here()
+
+
+def _question(context: PendingFeedbackContext) -> dict[str, Any]:
+    return {"flow_id": context.flow_id, "message": context.message, "emit": context.emit}
 
 
 def _event_state(state: states.State) -> dict[str, Any]:

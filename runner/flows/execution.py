@@ -18,13 +18,8 @@ from runner.core.context_value import ContextValue
 from runner.core.errors import BadInput, TaskError
 from runner.core.plain_text import with_article
 from runner.core.waiting import awaited, result_of
-from runner.events import (
-    FlowInputReceivedEvent,
-    FlowInputRequestedEvent,
-    HumanFeedbackReceivedEvent,
-    HumanFeedbackRequestedEvent,
-    event_bus,
-)
+from runner.events import event_bus
+from runner.events import flow_events as events
 from runner.flows import state as states
 from runner.flows.definition import Feedback, Method
 from runner.flows.feedback import AnswerRefused, HumanFeedbackPending, HumanFeedbackResult, PendingFeedbackContext
@@ -98,14 +93,14 @@ class Execution:
         who = self._who(message)
 
         def obtain(step: str) -> str | None:
-            event_bus.emit(self.flow, FlowInputRequestedEvent(**who, metadata=metadata))
+            event_bus.emit(self.flow, events.FlowInputRequestedEvent(**who, metadata=metadata))
             said = None if pause or not self.flow.has_terminal else on_terminal(message)
             if said is None:
                 self.flow.wait_for(self.question(step, message=message, metadata=metadata))
             return said
 
         answer = self.journal.answer(message, obtain)
-        event_bus.emit(self.flow, FlowInputReceivedEvent(**who, response=answer, metadata=metadata))
+        event_bus.emit(self.flow, events.FlowInputReceivedEvent(**who, response=answer, metadata=metadata))
         return answer
 
     def ask_provider(self, provider: Any, message: str, metadata: Any, timeout: float | None) -> InputResponse:
@@ -113,12 +108,12 @@ class Execution:
         who = self._who(message)
 
         def ask(message: str) -> dict[str, Any]:
-            event_bus.emit(self.flow, FlowInputRequestedEvent(**who, metadata=metadata))
+            event_bus.emit(self.flow, events.FlowInputRequestedEvent(**who, metadata=metadata))
             self.flow.keep_state(self)
             return dataclasses.asdict(requested(provider, message, self.flow, metadata, timeout))
 
         found = InputResponse(**self.journal.step("ask", ask, (message,), {}))
-        received = FlowInputReceivedEvent(
+        received = events.FlowInputReceivedEvent(
             **who, response=found.text, metadata=metadata, response_metadata=found.metadata
         )
         event_bus.emit(self.flow, received)
@@ -200,7 +195,7 @@ class Execution:
             context = self.question(step, output)
             event_bus.emit(
                 self.flow,
-                HumanFeedbackRequestedEvent(**who, output=output, message=asked.message, emit=labels or None),
+                events.HumanFeedbackRequestedEvent(**who, output=output, message=asked.message, emit=labels or None),
             )
             provider = asked.provider or flow_config.hitl_provider
             return self._from_provider(provider, context) if provider else self._from_terminal(context)
@@ -216,7 +211,7 @@ class Execution:
                 raise AnswerRefused(question, str(error)) from None
         answer = str(answer)
         self.flow._learn_from(self, output, answer)
-        event_bus.emit(self.flow, HumanFeedbackReceivedEvent(**who, feedback=answer, outcome=outcome))
+        event_bus.emit(self.flow, events.HumanFeedbackReceivedEvent(**who, feedback=answer, outcome=outcome))
         return HumanFeedbackResult(output, answer, outcome, method_name=self.method.name, metadata=dict(asked.metadata))
 
     def _outcome(self, answer: str) -> str:

@@ -78,12 +78,7 @@ class SQLiteFlowPersistence(FlowPersistence):
 
     def load_state(self, flow_uuid: str) -> dict[str, Any] | None:
         """Return the newest row."""
-        if not Path(self.db_path).exists():
-            return None
-        with self._open() as connection:
-            row = connection.execute(
-                "SELECT state_json FROM flow_states WHERE flow_uuid = ? ORDER BY id DESC LIMIT 1", (flow_uuid,)
-            ).fetchone()
+        row = self._row("SELECT state_json FROM flow_states WHERE flow_uuid = ? ORDER BY id DESC LIMIT 1", flow_uuid)
         return json.loads(row[0]) if row else None
 
     def save_pending_feedback(
@@ -101,12 +96,7 @@ class SQLiteFlowPersistence(FlowPersistence):
 
     def load_pending_feedback(self, flow_uuid: str) -> tuple[dict[str, Any], PendingFeedbackContext] | None:
         """That row."""
-        if not Path(self.db_path).exists():
-            return None
-        with self._open() as connection:
-            row = connection.execute(
-                "SELECT state_json, context_json FROM pending_feedback WHERE flow_uuid = ?", (flow_uuid,)
-            ).fetchone()
+        row = self._row("SELECT state_json, context_json FROM pending_feedback WHERE flow_uuid = ?", flow_uuid)
         return (json.loads(row[0]), PendingFeedbackContext.from_dict(json.loads(row[1]))) if row else None
 
     def clear_pending_feedback(self, flow_uuid: str) -> None:
@@ -114,6 +104,12 @@ class SQLiteFlowPersistence(FlowPersistence):
         if Path(self.db_path).exists():
             with self._open() as connection:
                 connection.execute("DELETE FROM pending_feedback WHERE flow_uuid = ?", (flow_uuid,))
+
+    def _row(self, query: str, flow_uuid: str) -> Any:
+        if not Path(self.db_path).exists():
+            return None
+        with self._open() as connection:
+            return connection.execute(query, (flow_uuid,)).fetchone()
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:

@@ -178,14 +178,14 @@ def dump(state: State, refuse: Callable[[str, Any], None]) -> dict[str, Any]:
     left out.
     """
     found: dict[str, Any] = {}
+    model = state if isinstance(state, BaseModel) else None
     for name, value in fields(state).items():
-        if isinstance(state, BaseModel) and name not in type(state).model_fields:
-            if not name.startswith("_") and name in (state.__pydantic_extra__ or {}):
-                _dump_value(found, name, value, refuse)
+        is_declared = model is not None and name in type(model).model_fields
+        if model is not None and not is_declared and (name.startswith("_") or name not in (model.model_extra or {})):
             continue
         try:
-            if isinstance(state, BaseModel):
-                found[name] = state.model_dump(mode="json", include={name}, warnings=False)[name]
+            if model is not None and is_declared:
+                found[name] = model.model_dump(mode="json", include={name}, warnings=False)[name]
             else:
                 found[name] = to_jsonable_python(value)
         except Exception:  # a serializer may raise anything
@@ -233,10 +233,3 @@ def _home(state: BaseModel, name: str) -> dict[str, Any]:
     if state.__pydantic_private__ is not None and name in type(state).__private_attributes__:
         return state.__pydantic_private__
     return state.__pydantic_extra__ if state.__pydantic_extra__ is not None else state.__dict__
-
-
-def _dump_value(found: dict[str, Any], name: str, value: Any, refuse: Callable[[str, Any], None]) -> None:
-    try:
-        found[name] = to_jsonable_python(value)
-    except Exception:
-        refuse(name, value)

@@ -59,10 +59,10 @@ class KickoffEventFilter(EventRouting):
             return
         given = None if inputs is None else dict(inputs)
         started = CrewKickoffStartedEvent(crew_name=self._crew.name, inputs=given)
-        self.route(self._crew, started, Who.CODE if self._is_reported(STARTED) else Who.NONE, STARTED)
         completed = CrewKickoffCompletedEvent(crew_name=self._crew.name, output=None)
         self._make_whole(completed)
-        self.route(self._crew, completed, Who.CODE if self._is_reported(COMPLETED) else Who.NONE, COMPLETED)
+        for event in (started, completed):
+            self.route(self._crew, event, Who.CODE if self._is_reported(event.type) else Who.NONE, event.type)
 
     def emit(self, source: Any, event: Any) -> Any:
         """Emit an event; of this crew's kickoff, the code's handlers receive one start and one end."""

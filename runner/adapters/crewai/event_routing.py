@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from enum import Enum
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from crewai.events import crewai_event_bus
 
@@ -92,13 +92,12 @@ class EventRouting:
         """Make a marker's name unique to the branch: a fork of a task in flight continues its journal."""
         return f"{mark} {self._work.branch}"
 
-    def call_handlers(self, source: Any, event: Any, handlers: Any, *rest: Any) -> Any:
-        """Call those of the handlers that the event is routed to."""
-        return self._bus["_call_handlers"](source, event, self._among(event, handlers), *rest)
-
-    def acall_handlers(self, source: Any, event: Any, handlers: Any, *rest: Any) -> Any:
-        """The same for handlers that are coroutines."""
-        return self._bus["_acall_handlers"](source, event, self._among(event, handlers), *rest)
+    def dispatch(self, name: str, source: Any, event: Any, *rest: Any) -> Any:
+        """Do what the bus does by the method of this name, with those of the handlers that the event is routed to."""
+        if name == "emit":
+            return self.emit(source, event)
+        handlers, *more = rest
+        return self._bus[name](source, event, self._among(event, handlers), *more)
 
     def _among(self, event: Any, handlers: Any) -> Any:
         who = self._who.get(event.event_id, Who.ALL)
@@ -118,7 +117,7 @@ _patching = threading.Lock()
 def _of_bus(name: str) -> Callable[..., Any] | None:
     """Return a method of the bus: the outer routing's where one is open around this one, else the bus's own."""
     if (outer := _here.get()) is not None:
-        return cast(Callable[..., Any], getattr(outer, name.removeprefix("_")))
+        return partial(outer.dispatch, name)
     with _patching:
         found = getattr(crewai_event_bus, name, None)
         return found.args[1] if isinstance(found, partial) and found.func is _dispatch else found
@@ -130,7 +129,7 @@ def _dispatch(name: str, original: Callable[..., Any], *args: Any, **kwargs: Any
     """
     open_now = list(_open)
     routing = _here.get() or (open_now[0] if len(open_now) == 1 else None)
-    return (original if routing is None else getattr(routing, name.removeprefix("_")))(*args, **kwargs)
+    return (original if routing is None else partial(routing.dispatch, name))(*args, **kwargs)
 
 
 _quiet: ContextVar[bool] = ContextVar("runner_crewai_made_quietly", default=False)

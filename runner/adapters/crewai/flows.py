@@ -28,7 +28,7 @@ from runner.engine.work import Work
 from runner.flows import flow as ours
 from runner.flows import state as states
 from runner.flows import values
-from runner.flows.adapter import FlowAdapter, Growing
+from runner.flows.adapter import FlowAdapter, Growing, created
 from runner.flows.definition import Condition, Feedback, FlowDefinition, Method
 from runner.flows.execution import Execution, Outcome, current
 from runner.flows.feedback import HumanFeedbackPending, PendingFeedbackContext
@@ -121,13 +121,6 @@ class CrewAIFlowAdapter(FlowAdapter):
             return False
         return bool(owner.flow_definition().methods)
 
-    def checkpoints(self, crew: Any) -> CheckpointConfig | None:
-        """Translate the flow's own ``checkpoint=`` setting. None if it has none."""
-        config = crew_plan.checkpoints(self._seen(crew).theirs)
-        if config is None:
-            return None
-        return config.model_copy(update={"on_events": [self.trigger(event) for event in config.on_events]})
-
     def source(self, crew: Any, key: str) -> object:  # noqa: ARG002 - the port's name
         """Return the object that events name as their source: the flow."""
         return self._seen(crew)
@@ -139,14 +132,11 @@ class CrewAIFlowAdapter(FlowAdapter):
     def _made(self, crew: Any) -> Facade:
         if not isinstance(crew, type):
             return Facade(crew)
-        try:
-            with event_routing.made_quietly():
-                return Facade(crew())
-        except TypeError as error:
-            raise BadCrew(
-                f"{crew.__name__} cannot be created without arguments ({error}): add `flow = {crew.__name__}(...)` "
-                "to the file, and name that"
-            ) from None
+        with event_routing.made_quietly():
+            return Facade(created(crew))
+
+    def _config(self, crew: Any) -> CheckpointConfig | None:
+        return crew_plan.checkpoints(self._seen(crew).theirs)
 
     def _seen(self, crew: Any) -> Facade:
         """Return an instance that is only inspected and never executed."""

@@ -96,19 +96,24 @@ def _stored(returned: Any, given: list[Any], work: Work) -> str:
 
 
 def _dumped(value: Any) -> str:
-    if isinstance(value, CrewOutput | LiteAgentOutput):
-        return values.dump(value) if isinstance(value, CrewOutput) else outputs.dump(*_of_agent(value))
-    return outputs.dump(*outputs.from_value(_plain(value)))
+    return outputs.dump(*(_parts(value) if _is_output(value) else outputs.from_value(_plain(value))))
 
 
-def _of_agent(value: LiteAgentOutput) -> tuple[str, Any]:
-    return value.raw, json.loads(value.pydantic.model_dump_json()) if value.pydantic is not None else None
+def _is_output(value: Any) -> bool:
+    return isinstance(value, CrewOutput | LiteAgentOutput)
+
+
+def _parts(output: Any) -> tuple[str, Any]:
+    """Return the text of a kickoff's output, and its JSON if there is more to it."""
+    if isinstance(output, CrewOutput):
+        return output.raw, values.json_of(output)
+    return output.raw, json.loads(output.pydantic.model_dump_json()) if output.pydantic is not None else None
 
 
 def _plain(value: Any) -> Any:
     """Return the value with each output of a kickoff in it as its JSON, or else as its text."""
-    if isinstance(value, CrewOutput | LiteAgentOutput):
-        raw, data = (value.raw, values.json_of(value)) if isinstance(value, CrewOutput) else _of_agent(value)
+    if _is_output(value):
+        raw, data = _parts(value)
         return raw if data is None else data
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]

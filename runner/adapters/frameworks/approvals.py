@@ -6,12 +6,13 @@ question, which is known by its words: an approval is of a tool and exactly the 
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from pydantic_core import to_jsonable_python
 
+from runner.core.context_value import ContextValue
 from runner.core.errors import TaskError
 from runner.journal.current_journal import current_journal
 
@@ -84,14 +85,9 @@ def ask_line(prompt: str) -> str:
     return ask_text(question if about in question else f"{question}\n{about}")
 
 
-@contextlib.contextmanager
-def asking_about(what: str) -> Iterator[None]:
+def asking_about(what: str) -> ContextValue[str]:
     """In here, who is asked for a line is shown this with the question, and answers that of this alone."""
-    token = _asked_about.set(what)
-    try:
-        yield
-    finally:
-        _asked_about.reset(token)
+    return ContextValue(_asked_about, what)
 
 
 def _ask(question: str, about: dict[str, Any]) -> str:

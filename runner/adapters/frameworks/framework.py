@@ -1,9 +1,10 @@
 """The base class for framework support: subclassed here, and by other packages."""
 
+import contextlib
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, ClassVar, get_type_hints
 
@@ -11,6 +12,7 @@ from pydantic_core import to_jsonable_python
 
 from runner.adapters.frameworks.sub_agents import parts_of
 from runner.bundles.reading import KickedOff, being_read
+from runner.core.context_value import ContextValue
 from runner.core.inputs import kind_of
 from runner.journal import context_state
 from runner.journal.code_beside import runs_again
@@ -175,29 +177,25 @@ def record_inside(
         entered.set(None)
         return about(*found[1], **found[2])
 
-    def begin(tool: Any, args: Any, kwargs: Any) -> Any:
+    @contextlib.contextmanager
+    def entering(tool: Any, args: Any, kwargs: Any) -> Iterator[None]:
         owner = next((one for one in (tool, *type(tool).__mro__) if inner in getattr(one, "__dict__", ())), None)
         if owner is tool and is_async:
             setattr(tool, inner, _as_coroutine(vars(tool)[inner]))
         if owner is not None:
             record_uses(owner, inner, about_inner, passing=passing)
-        return entered.set((None if owner is tool else tool, (tool, *args), kwargs))
+        with ContextValue(entered, (None if owner is tool else tool, (tool, *args), kwargs)):
+            yield
 
     @functools.wraps(enter)
     def call(tool: Any, *args: Any, **kwargs: Any) -> Any:
-        token = begin(tool, args, kwargs)
-        try:
+        with entering(tool, args, kwargs):
             return enter(tool, *args, **kwargs)
-        finally:
-            entered.reset(token)
 
     @functools.wraps(enter)
     async def acall(tool: Any, *args: Any, **kwargs: Any) -> Any:
-        token = begin(tool, args, kwargs)
-        try:
+        with entering(tool, args, kwargs):
             return await enter(tool, *args, **kwargs)
-        finally:
-            entered.reset(token)
 
     made: Any = acall if is_async else call
     made.records_uses = True

@@ -25,13 +25,9 @@ from runner.engine.attempt import Loaded, Retries, until_passed
 from runner.engine.decisions import Commit, Decision
 from runner.engine.local import LocalAttempt, LocalTasks, Steps
 from runner.engine.work import Conversation, Work
+from runner.events import work_events as events
 from runner.events.bus import event_bus
 from runner.events.scope import push_event_scope
-from runner.events.work_events import (
-    LiteAgentExecutionCompletedEvent,
-    LiteAgentExecutionErrorEvent,
-    LiteAgentExecutionStartedEvent,
-)
 from runner.journal.current_journal import nest
 from runner.journal.journal import Journal
 from runner.journal.rate_limit import Pacer
@@ -133,7 +129,7 @@ class AgentTask(LocalTasks):
             self.perform(Job("here", "main", _KEY, 1))
         except BaseException as error:
             reason = describe(error, self.agent)
-            event_bus.emit(self.agent, LiteAgentExecutionErrorEvent(error=reason, **self._about))
+            event_bus.emit(self.agent, events.LiteAgentExecutionErrorEvent(error=reason, **self._about))
             raise
         assert self._answer is not None
         return self._answer
@@ -172,7 +168,7 @@ class AgentTask(LocalTasks):
         with self.lock:
             self.progress.outputs[_KEY] = TaskOutput(name=_KEY, raw=raw, agent=agent.role)
             event_bus.emit(
-                agent, LiteAgentExecutionCompletedEvent(output=answer, usage=answer.usage_metrics, **self._about)
+                agent, events.LiteAgentExecutionCompletedEvent(output=answer, usage=answer.usage_metrics, **self._about)
             )
 
     def origin(self) -> str:
@@ -186,7 +182,7 @@ class AgentTask(LocalTasks):
             push_event_scope(progress.kickoff_event_id or "", "lite_agent_execution_started")
             agent.kickoff_event_id = progress.kickoff_event_id
             return
-        event = LiteAgentExecutionStartedEvent(messages=self._asking.messages, tools=agent.tools, **self._about)
+        event = events.LiteAgentExecutionStartedEvent(messages=self._asking.messages, tools=agent.tools, **self._about)
         agent.kickoff_event_id = agent.checkpoint_kickoff_event_id = progress.kickoff_event_id = event.event_id
         event_bus.emit(agent, event)
 

@@ -24,7 +24,7 @@ from runner.core.output import TaskOutput, UsageMetrics
 from runner.core.plan import Plan, branching, frontier
 from runner.core.plan.dependencies import EDITED, UNKNOWN
 from runner.crews.adapter import NATIVE
-from runner.crews.crew import Crew, CrewOutput
+from runner.crews.crew import Crew, CrewOutput, output_of
 from runner.crews.kickoff.chunks import Chunks
 from runner.crews.native_task import describe
 from runner.crews.snapshot import jsonable
@@ -34,16 +34,9 @@ from runner.engine.decisions import Commit, Decision, Retry, Stopped
 from runner.engine.local import LocalAttempt, LocalTasks, Steps
 from runner.engine.tool_events import ToolObserver
 from runner.engine.work import Conversation
+from runner.events import work_events as events
 from runner.events.bus import event_bus
 from runner.events.scope import push_event_scope, resume_task_scope
-from runner.events.work_events import (
-    CrewKickoffCompletedEvent,
-    CrewKickoffFailedEvent,
-    CrewKickoffStartedEvent,
-    TaskCompletedEvent,
-    TaskFailedEvent,
-    TaskStartedEvent,
-)
 from runner.journal.current_journal import nest
 from runner.journal.journal import Journal
 from runner.journal.rate_limit import Pacer
@@ -155,7 +148,7 @@ class CrewRun(LocalTasks):
                 crew.kickoff_event_id = progress.kickoff_event_id
                 self.origin = self._origin()
                 return
-            event = CrewKickoffStartedEvent(crew_name=crew.name, crew=crew, inputs=dict(self.inputs))
+            event = events.CrewKickoffStartedEvent(crew_name=crew.name, crew=crew, inputs=dict(self.inputs))
             crew.kickoff_event_id = crew.checkpoint_kickoff_event_id = event.event_id
             progress.kickoff_event_id = event.event_id
             self.origin = self._origin()
@@ -177,15 +170,15 @@ class CrewRun(LocalTasks):
             self._do_tasks()
             for key, name in self.loaded.adapter.output_files(crew).items():
                 write_file(name, self.done[key].raw, self.inputs)
-            result = self._result()
+            result = output_of(crew, self.done, self.loaded.plan.result, self.usage)
             for callback in crew.after_kickoff_callbacks:
                 changed = callback(result)
                 result = result if changed is None else changed
         except BaseException as error:
             reason = describe(error, *crew.staff)
-            event_bus.emit(crew, CrewKickoffFailedEvent(crew_name=crew.name, crew=crew, error=reason))
+            event_bus.emit(crew, events.CrewKickoffFailedEvent(crew_name=crew.name, crew=crew, error=reason))
             raise
-        event_bus.emit(crew, CrewKickoffCompletedEvent(crew_name=crew.name, crew=crew, output=result))
+        event_bus.emit(crew, events.CrewKickoffCompletedEvent(crew_name=crew.name, crew=crew, output=result))
         return result
 
     def _do_tasks(self) -> None:
@@ -210,19 +203,8 @@ class CrewRun(LocalTasks):
                 if resume_task_scope(str(task.id)):
                     close_interrupted(task, str(task.id), but=_STAY_OPEN)
                 else:
-                    event_bus.emit(task, TaskStartedEvent(task=task, task_name=job.task, context=None))
+                    event_bus.emit(task, events.TaskStartedEvent(task=task, task_name=job.task, context=None))
             return self.perform(job)
-
-    def _result(self) -> CrewOutput:
-        last = self.done[self.loaded.plan.result]
-        self.crew.usage_metrics = self.usage
-        return CrewOutput(
-            raw=last.raw,
-            json_dict=last.json_dict,
-            pydantic=last.pydantic,
-            token_usage=self.usage,
-            tasks_output=[self.done[key] for key, task in self.crew.by_key.items() if task is not self.crew.planner],
-        )
 
 
 class KeptConversation(Conversation):
@@ -283,7 +265,7 @@ class CrewAttempt(LocalAttempt):
         with tasks.lock:
             task.output = output
             tasks.progress.finish(key, output, decision.used)
-            event_bus.emit(task, TaskCompletedEvent(task=task, task_name=key, output=output))
+            event_bus.emit(task, events.TaskCompletedEvent(task=task, task_name=key, output=output))
             tasks.done[key] = output
             tasks.unlock(decision.unlocks)
 
@@ -291,7 +273,7 @@ class CrewAttempt(LocalAttempt):
         """Report that the task failed, if no other attempt follows."""
         if isinstance(decision, Stopped) and not isinstance(decision, Retry) and decision.error is not None:
             reason = describe(decision.error, *self._tasks.crew.staff)
-            event_bus.emit(self._task, TaskFailedEvent(task=self._task, task_name=self._key, error=reason))
+            event_bus.emit(self._task, events.TaskFailedEvent(task=self._task, task_name=self._key, error=reason))
 
 
 def as_output(crew: Crew, key: str, record: Mapping[str, Any]) -> TaskOutput:

@@ -80,7 +80,6 @@ async def in_thread(entity: Any, function: Callable[..., T], *args: Any, config:
 def _summed(crew: Crew, outputs: list[CrewOutput]) -> list[CrewOutput]:
     total = UsageMetrics()
     for output in outputs:
-        for name in UsageMetrics.model_fields:
-            setattr(total, name, getattr(total, name) + getattr(output.token_usage, name))
+        total.include(output.token_usage)
     crew.usage_metrics = total
     return outputs
