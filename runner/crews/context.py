@@ -139,9 +139,7 @@ class Task(BaseModel):
 
 
 class ConditionalTask(Task):
-    """A task that runs only if ``condition`` returns true for the previous output; otherwise its output is empty
-    text.
-    """
+    """A task that runs only if ``condition`` returns true for the previous output; else its output is ""."""
 
     condition: Callable[[TaskOutput], Any] | None = None
 
@@ -235,9 +233,7 @@ class TaskContext:
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """The run's inputs by name. Reads are recorded: a fork that changes an input runs the tasks again that
-        read it.
-        """
+        """The run's inputs by name. Reads are recorded: a fork that changes one runs again the tasks that read it."""
         self._work.uses.hand_out()
         return self._inputs
 

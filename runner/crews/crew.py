@@ -48,9 +48,7 @@ class CrewOutput(BaseModel):
 
 
 class Crew(BaseModel):
-    """Tasks, their agents and their order. ``kickoff`` runs it in this process; ``runner submit`` runs it on the
-    fleet.
-    """
+    """Tasks, their agents and their order. ``kickoff`` runs it here; ``runner submit`` runs it on the fleet."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
@@ -136,9 +134,7 @@ class Crew(BaseModel):
         return [*self.everyone, *(agent for agent in others if agent is not None)]
 
     def doer(self, task: Task) -> Agent | None:
-        """The agent that performs a task without ``run``: the manager of a hierarchical crew, else the task's own
-        agent.
-        """
+        """The agent that performs a task without ``run``: a hierarchical crew's manager, else the task's own."""
         managed = task.run is None and self.manager is not None and task is not self.planner
         return self.manager if managed else task.agent
 

@@ -206,9 +206,7 @@ class CrewKind:
         return live_objects.newest_first(cls)
 
     def fits(self, code: Crew, stored: Crew) -> bool:
-        """Whether a living crew has the stored one's tasks, by key; tasks without a name are compared by their texts
-        too.
-        """
+        """Whether a living crew has the stored one's tasks, by key; of tasks without a name, by their texts too."""
         same = code.task_keys == stored.task_keys and (
             code.name is None or stored.name is None or code.name == stored.name
         )

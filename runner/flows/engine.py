@@ -230,9 +230,7 @@ class FlowMethods(local.LocalTasks):
         self.emit_of(events.MethodExecutionPausedEvent, call, **about, state=state)
 
     def _open_scope(self) -> None:
-        """Start the flow. A restored one delivers its earlier events again, and continues in the scopes that were
-        open.
-        """
+        """Start the flow. A restored one delivers its earlier events again, and continues in its open scopes."""
         flow, state = self.flow, self._state
         if flow._is_restored and state is not None:
             flow._is_restored = False
@@ -247,9 +245,7 @@ class FlowMethods(local.LocalTasks):
         flow.kickoff_event_id = event.event_id
 
     def _retell(self, record: Any) -> str | None:
-        """Deliver the recorded events of methods to handlers again. Returns the flow's start event if it is still
-        open.
-        """
+        """Deliver recorded events of methods to handlers again. Returns the flow's start event if it is open."""
         flow = self.flow
         mine = [node for node in record.all_nodes() if getattr(node.event, "flow_name", None) == flow.flow_name]
         opened: str | None = None

@@ -45,9 +45,7 @@ class Outcome:
 
 @dataclass(eq=False)
 class Execution:
-    """One execution of a method on a copy of the state. ``argument`` is the output that triggered it, if there is
-    one.
-    """
+    """One execution of a method on a copy of the state. ``argument`` is the output that triggered it, if any."""
 
     flow: Any  #: a `Flow`, which imports this
     method: Method

@@ -84,9 +84,7 @@ class HumanFeedbackProvider(Protocol):
     """Asks a person by other means than the terminal: ``@human_feedback(..., provider=...)``."""
 
     def request_feedback(self, context: PendingFeedbackContext, flow: Any) -> str:
-        """Return the answer, or a coroutine of it. If it raises `HumanFeedbackPending`, the flow waits for
-        ``resume``.
-        """
+        """Return the answer, or a coroutine of it. With `HumanFeedbackPending` the flow waits for ``resume``."""
 
 
 class AnswerRefused(BadInput):
@@ -168,9 +166,7 @@ def _not_denied(text: str, labels: Sequence[str]) -> str | None:
 
 
 def meant_by(text: str, labels: Sequence[str]) -> str | None:
-    """Return the label of which a text is an inflection, as "I approve this" is of approved; None if the text says
-    more.
-    """
+    """Return the label of which a text is an inflection ("I approve this": approved); None if it says more."""
     words = [word for word in re.findall(r"\w+", text.casefold()) if word not in _AROUND]
     if len(words) != 1 or len(words[0]) < _STEM:
         return None

@@ -9,9 +9,7 @@ T = TypeVar("T")
 
 
 async def on_loop(do: Callable[[], T]) -> T:
-    """Call ``do`` in this context and asyncio task, and return its result. What it has to await, it passes to
-    `awaited`.
-    """
+    """Call ``do`` in this context and asyncio task; what it has to await, it passes to `awaited`."""
     here = getcurrent()
     inner = greenlet(do, here)
     inner.gr_context = here.gr_context  # its own, not a copy: what it sets stays set

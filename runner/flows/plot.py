@@ -45,9 +45,7 @@ class Arrow(NamedTuple):
 
 
 def arrows(definition: FlowDefinition) -> list[Arrow]:
-    """Return an arrow for each method and each of its triggers. A label that no method declares is drawn like a
-    method.
-    """
+    """Return an arrow for each method and trigger. A label that no method declares is drawn like a method."""
     found: dict[Arrow, list[str]] = {}
     for name, listeners in definition.listeners.items():
         said_by = [one for one, method in definition.methods.items() if name in method.emit]

@@ -18,9 +18,7 @@ MOST = 1024 * 1024  #: characters of what one task put into caches that are stor
 
 
 class Caches:
-    """The tool caches of one crew during one task: filled with what earlier tasks cached, and watched for what this one
-    adds.
-    """
+    """The tool caches of one crew during a task: filled by earlier tasks, and watched for what this one adds."""
 
     def __init__(self, crew: Crew, work: Work) -> None:
         self._by_owner = dict(_caches(crew))
@@ -35,9 +33,7 @@ class Caches:
 
     @property
     def added(self) -> list[list[Any]]:
-        """What this task cached, up to `MOST` characters: for each entry its cache, the tool, the arguments and the
-        result.
-        """
+        """What this task cached, up to `MOST` characters: each time the cache, the tool, the arguments, the result."""
         kept, size = [], 0
         for one in self._added:
             size += len(json.dumps(one))

@@ -25,9 +25,7 @@ Callback = Callable[..., Any]
 
 
 def record_those_of_task(crew: Crew, task: Task, journal: Journal, earlier: PriorOutputs) -> None:
-    """Record the callbacks of a task and of its agents' steps. After the last of them, ``earlier`` no longer counts
-    reads as use.
-    """
+    """Record the callbacks of a task and of its agents' steps. After the last, reading ``earlier`` is no use."""
     own, common = task.callback, crew.task_callback
     first, second = own or common, common if own and common != own else None
     task.callback = _of_output("callback", first, journal) if first else None
@@ -74,9 +72,7 @@ def recorded_inside(own: Any, journal: Journal) -> Iterator[None]:
 
 
 def _record_all(crew: Crew, journal: Journal) -> None:
-    """Record all callbacks of a crew. It may be kicked off again, or copied in between, so each callback is wrapped
-    once.
-    """
+    """Record all callbacks of a crew, each once: it may be kicked off again, or copied in between."""
     whose = callback_state.owners(crew)
     crew.before_kickoff_callbacks = [
         _of_inputs("before_kickoff", one, whose, journal) for one in crew.before_kickoff_callbacks
@@ -162,9 +158,7 @@ def _of_step(name: str, callback: Callback, journal: Journal) -> Callback:
 
 @_once
 def _of_inputs(name: str, callback: Callback, whose: dict[str, Any], journal: Journal) -> Callback:
-    """Wrap a callback that receives the crew's inputs and returns them, changed or not. Inputs that are not JSON are
-    not recorded.
-    """
+    """Wrap a callback that receives the crew's inputs and returns them, changed or not; recorded if they are JSON."""
 
     def recorded(inputs: Any) -> Any:
         live: list[Any] = []

@@ -52,9 +52,7 @@ class KickoffEventFilter(EventRouting):
             self.emit(self._crew, CrewKickoffFailedEvent(crew_name=self._crew.name, error=str(error)))
 
     def skipped(self, inputs: Mapping[str, Any] | None) -> None:
-        """A condition skipped the task, so nothing is kicked off. If it is the branch's last task, report the start and
-        the end.
-        """
+        """A condition skipped the task: nothing is kicked off. If it is the last, report the start and the end."""
         if not self._is_last():
             return
         given = None if inputs is None else dict(inputs)

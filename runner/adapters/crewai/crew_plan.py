@@ -25,9 +25,7 @@ AT_END = (InterceptionPoint.OUTPUT, InterceptionPoint.EXECUTION_END)
 
 
 def plan(crew: Crew, name: str) -> Plan:
-    """Build the plan of the crew. Raises `BadCrew` for a crew without tasks, an unsupported process or an unknown
-    context.
-    """
+    """Build the plan of the crew. Raises `BadCrew` if it has no tasks, a process or a context that cannot be."""
     if not crew.tasks:
         raise BadCrew("the crew has no tasks")
     if crew.process.value not in ("sequential", "hierarchical"):

@@ -45,9 +45,7 @@ class EventRouting:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
-        """While this is open, the bus emits through `emit`: in this context, and everywhere if no other routing is
-        open.
-        """
+        """While this is open, the bus emits through `emit`: in this context; everywhere if no other one is open."""
         if len(self._bus) < len(_DISPATCH):  # another CrewAI: all handlers receive everything
             yield
             return
@@ -124,9 +122,7 @@ def _of_bus(name: str) -> Callable[..., Any] | None:
 
 
 def _dispatch(name: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call the method of the routing that belongs to this context; in a thread without one, of the only one that is
-    open.
-    """
+    """Call the method of this context's routing; in a thread without one, of the only one that is open."""
     open_now = list(_open)
     routing = _here.get() or (open_now[0] if len(open_now) == 1 else None)
     return (original if routing is None else partial(routing.dispatch, name))(*args, **kwargs)

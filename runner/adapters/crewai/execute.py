@@ -177,9 +177,7 @@ def _leave_out_skipped(task: Task, tasks: dict[str, Task], work: Work) -> None:
 
 
 def _leave_time_to_us(crew: Crew, task: Task) -> None:
-    """Remove the agent's time limit, which the plan has. CrewAI would wait for the call to end and then discard its
-    result.
-    """
+    """Remove the agent's time limit, which the plan has. CrewAI would let the call end and discard its result."""
     agent: Any = crew_plan.performer(crew, task)
     if crew_plan.limit(crew, task) is not None:
         agent.max_execution_time = None

@@ -52,9 +52,7 @@ class FlowEventFilter(EventRouting):
 
     @contextlib.contextmanager
     def at_work(self, execution: Execution) -> Iterator[None]:
-        """While this is open, the method executes in the flow's event scope and in its own; the start of both is
-        reported.
-        """
+        """While this is open, the method is at work in the flow's event scope and its own; both starts are reported."""
         self._method = execution.method.name
         if self._work.opens and not self._flow.suppress_flow_events:
             self._once(events.FlowCreatedEvent(flow_name=self._name))

@@ -95,9 +95,7 @@ def _make_state() -> None:
 
 
 def leaves_nothing(do: Callable[[], None]) -> bool:
-    """Whether ``do`` leaves no more threads and open files than before, tried in a fork. Processes forked after it
-    would hang otherwise.
-    """
+    """Whether ``do`` leaves no more threads and open files than before, tried in a fork: later forks would hang."""
     if not (pid := os.fork()):
         code = 1
         with contextlib.suppress(BaseException):

@@ -13,9 +13,7 @@ PROMPT = "prompt"  #: the input that an agent is asked
 
 
 class CrewAIProgramAdapter(Adapter):
-    """Plans and performs a program with more than one kickoff (a function, a method, or a file run as a script) as one
-    task.
-    """
+    """Plans and performs a program of several kickoffs (a function, a method, a file run as a script) as one task."""
 
     name = "crewai-program"
     disposable = True

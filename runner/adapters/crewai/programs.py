@@ -39,9 +39,7 @@ def perform(program: Program, work: Work) -> str:
 
 @contextlib.contextmanager
 def _given(inputs: Mapping[str, Any]) -> Iterator[None]:
-    """While this is open, the run's inputs replace those of kickoffs by the same names, and fill the placeholders of
-    crews and flows.
-    """
+    """While this is open, the run's inputs replace kickoffs' own of the same names, and fill placeholders."""
 
     def begins(context: Any) -> None:
         if get_current_parent_id() is not None:

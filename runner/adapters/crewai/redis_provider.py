@@ -50,9 +50,7 @@ def crewai_provider(url: str | None = None) -> Any:
 
 @contextmanager
 def crewai_checkpoint_file(location: str, url: str | None = None) -> Iterator[str]:
-    """Yield the path of a file that CrewAI can restore this checkpoint from (``restore_from``); it is deleted
-    afterwards.
-    """
+    """Yield the path of a file that CrewAI can restore this checkpoint from; it is deleted afterwards."""
     provider = RedisProvider.model_validate({"url": url})
     data = provider.from_checkpoint(location)
     info = provider.find(location)

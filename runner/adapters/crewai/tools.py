@@ -95,9 +95,7 @@ class _Journaling:
         return self._journal.step(f"tool {name}", run, (*args, kwargs), {}, kind="tool", model=name, counted=counted)
 
     def _key(self) -> str:
-        """Return the key of the current step: the same in each attempt, however many steps run side by
-        side.
-        """
+        """Return the key of the current step: the same in each attempt, whatever steps run side by side."""
         frame = current_step.get()
         digest = hashlib.sha256(frame.key.encode()).hexdigest()[:16] if frame is not None else ""
         return f"{self._origin}:{digest}" if self._origin and digest else ""

@@ -51,9 +51,7 @@ async def kickoff_for_each_async(crew: Crew, inputs: Sequence[Mapping[str, Any]]
 
 
 def replay(crew: Crew, task: str | UUID, inputs: Mapping[str, Any] | None) -> CrewOutput:
-    """Run a task of the last kickoff again, and the tasks after it. Raises `ValueError` if an earlier output is
-    missing.
-    """
+    """Run a task of the last kickoff again, and those after it. Raises `ValueError` if an earlier output is missing."""
     task = str(task)
     keys = [str(one.id) for one in crew.all_tasks]
     names = crew.task_keys
