@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from runner.bundles.program import Program
 from runner.bundles.run_dir import Home
@@ -66,68 +67,58 @@ class CrewAIPlugin(AdapterPlugin):
     def imported(self) -> None:
         """Keep CrewAI's locks on this machine, and let no kickoff, event or question happen while a file is read."""
         if _is_imported():
-            from runner.adapters.crewai import process_setup
-
-            process_setup.lock_here()
-            process_setup.watch()
+            _setup().lock_here()
+            _setup().watch()
 
     def quiet(self) -> None:
         """Switch off CrewAI's telemetry, its search for newer versions and its signal handlers."""
-        from runner.adapters.crewai import process_setup
-
-        process_setup.quiet()
+        _setup().quiet()
 
     def preload(self, name: str) -> None:
         """Import CrewAI, and the modules that most of its tasks import."""
-        from runner.adapters.crewai import process_setup
-
-        process_setup.preload(name)
+        _setup().preload(name)
 
     def prepare(self, home: Home) -> None:
         """Point CrewAI's storage, home and locks to the run's folder."""
-        from runner.adapters.crewai import process_setup
-
-        process_setup.prepare(home)
+        _setup().prepare(home)
 
     def continues(self, name: str) -> bool:
         """Whether this process may perform the run's next task: only if a crew's task left it unchanged."""
-        from runner.adapters.crewai import process_setup
-
-        return name == "crewai" and process_setup.is_as_new()
+        return name == "crewai" and bool(_setup().is_as_new())
 
     def may_share(self, crew: object, files: Iterable[Path]) -> bool:
         """Whether tasks of this crew may share a process with other runs: it has none of its author's code, and its
         file left the process unchanged.
         """
-        from runner.adapters.crewai import build, process_setup, sharing
+        from runner.adapters.crewai import build, sharing
 
-        if not (build.is_crew(crew) and process_setup.is_quiet()):
+        if not (build.is_crew(crew) and _setup().is_quiet()):
             return False
-        return sharing.may_share(build.made(crew), files) and process_setup.is_as_new()
+        return sharing.may_share(build.made(crew), files) and bool(_setup().is_as_new())
 
     def share(self, home: Home) -> None:
         """Prepare this process for tasks of several runs, each with its own storage and home in its context."""
-        from runner.adapters.crewai import process_setup
-
-        process_setup.share(home)
+        _setup().share(home)
 
     def prepare_shared_task(self, home: Home) -> None:
         """Point CrewAI's storage and home in this context to the run's folder."""
-        from runner.adapters.crewai import process_setup
-
-        process_setup.prepare_shared_task(home)
+        _setup().prepare_shared_task(home)
 
     def is_unchanged(self) -> bool:
         """Whether no task has changed the state of this shared process."""
-        from runner.adapters.crewai import process_setup
-
-        return process_setup.is_unchanged()
+        return bool(_setup().is_unchanged())
 
     def untested(self) -> str | None:
         """Return a warning if the installed version of CrewAI is not one that was tested."""
-        from runner.adapters.crewai import process_setup
+        found: str | None = _setup().untested()
+        return found
 
-        return process_setup.untested()
+
+def _setup() -> Any:
+    """The module that reaches into CrewAI and its processes: imported when it is needed."""
+    from runner.adapters.crewai import process_setup
+
+    return process_setup
 
 
 def _is_imported() -> bool:
