@@ -75,15 +75,8 @@ def apply_all(
 ) -> tuple[dict[str, Any], list[str]]:
     """A state with patches by field, and where they conflict. Without ``base``, as if nothing else had changed it."""
     conflicts: list[str] = []
-    found = dict(theirs)
-    for name, patch in patches.items():
-        mine = theirs.get(name, MISSING)
-        value = apply_patch(patch, mine, mine if base is None else base.get(name, MISSING), name, conflicts)
-        if value is MISSING:
-            found.pop(name, None)
-        else:
-            found[name] = value
-    return found, conflicts
+    there = dict(theirs)
+    return _into(patches, there, there if base is None else dict(base), "", conflicts), conflicts
 
 
 def diff_all(base: Mapping[str, Any], mine: Mapping[str, Any]) -> dict[str, Patch]:
@@ -109,7 +102,8 @@ def _into(patches: Mapping[str, Patch], theirs: Any, base: Any, path: str, confl
     found: dict[str, Any] = dict(theirs) if isinstance(theirs, dict) else {}
     known = base if isinstance(base, dict) else {}
     for key, patch in patches.items():
-        value = apply_patch(patch, found.get(key, MISSING), known.get(key, MISSING), f"{path}.{key}", conflicts)
+        place = f"{path}.{key}" if path else key
+        value = apply_patch(patch, found.get(key, MISSING), known.get(key, MISSING), place, conflicts)
         if value is MISSING:
             found.pop(key, None)
         else:
