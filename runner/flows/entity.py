@@ -166,9 +166,7 @@ def _take(flow: Flow[Any], data: Mapping[str, Any], code: Flow[Any] | None) -> N
             flow.last_human_feedback = entry["feedback"]
         if "signal" in one:
             entry["signal"] = one["signal"]
-        elif (
-            definition is not None and "key" not in one and _is_router(definition, method) and one["output"] is not None
-        ):
+        elif "key" not in one and one["output"] is not None and _is_router(definition, method):
             entry["signal"] = str(one["output"])  # as it may have been written: without the label
         flow._method_outputs.append(entry)
         if method:

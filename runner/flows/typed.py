@@ -231,11 +231,6 @@ def _text(value: Any) -> str:
 def _put(value: Any, path: list[Any], made: Any) -> Any:
     if not path:
         return made
-    at = value
-    for key in path[:-1]:
-        at = vars(at)[key] if isinstance(at, BaseModel) else at[key]
-    if isinstance(at, BaseModel):
-        vars(at)[path[-1]] = made
-    else:
-        at[path[-1]] = made
+    at = _at(value, path[:-1])
+    (vars(at) if isinstance(at, BaseModel) else at)[path[-1]] = made
     return value

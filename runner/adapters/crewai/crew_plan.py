@@ -1,7 +1,7 @@
 """Builds the plan of a CrewAI crew: its tasks, and what CrewAI does before and after all of them."""
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from crewai import Crew, Task
@@ -10,7 +10,7 @@ from crewai.tasks.conditional_task import ConditionalTask
 from crewai.utilities.constants import NOT_SPECIFIED
 
 from runner.core.errors import BadCrew
-from runner.core.interpolation import placeholders as named
+from runner.core.interpolation import placeholders
 from runner.core.plan import Plan, PlannedTask, sequential_order
 from runner.crews import planning
 from runner.crews.callback_state import is_closing
@@ -118,11 +118,6 @@ def task_texts(task: Task) -> list[str]:
 def agent_texts(agent: Any) -> list[str]:
     """Return the texts of an agent that may contain placeholders."""
     return [str(getattr(agent, name, None) or "") for name in ("role", "goal", "backstory")]
-
-
-def placeholders(found: Iterable[str]) -> set[str]:
-    """Return the names of the inputs that these texts contain."""
-    return set(named(found))
 
 
 def _context(task: Task, key: str, keys: dict[int, str]) -> tuple[str, ...] | None:

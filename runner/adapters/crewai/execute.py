@@ -34,6 +34,7 @@ from runner.adapters.crewai.tool_state import ToolStateCarrier
 from runner.adapters.crewai.values import PriorOutputs
 from runner.core import output as outputs
 from runner.core.errors import TaskError, UnknownTask
+from runner.core.interpolation import placeholders
 from runner.crews import planning
 from runner.crews.callback_state import is_closing
 from runner.engine.work import Work
@@ -213,6 +214,6 @@ def _note_inputs(crew: Crew, task: Task, work: Work) -> None:
     alone = crew.process.value == "sequential" and not getattr(task.agent, "allow_delegation", False)
     for agent in [task.agent] if alone else [task.agent, crew.manager_agent, *crew.agents]:
         told += crew_plan.agent_texts(agent) if agent is not None else []
-    names = crew_plan.placeholders(told) | {"crewai_trigger_payload", "crew_chat_messages"}
+    names = set(placeholders(told)) | {"crewai_trigger_payload", "crew_chat_messages"}
     for name in names if BEFORE not in work.plan.by_key else ():
         work.uses.input(name)

@@ -19,6 +19,7 @@ from runner.adapters.crewai import call_observer, crew_plan, human_input, values
 from runner.adapters.crewai.execute import NO_CREW, at_work
 from runner.bundles.program import Program
 from runner.core import output as outputs
+from runner.core.interpolation import placeholders
 from runner.core.plain_text import of_class
 from runner.core.plan.dependencies import EVERYTHING
 from runner.engine.work import Work
@@ -56,7 +57,7 @@ def _given(inputs: Mapping[str, Any]) -> Iterator[None]:
 def _wanted(context: Any) -> set[str]:
     """Return the names of a crew's placeholders, or of the fields of a flow's state."""
     if isinstance(crew := getattr(context, "crew", None), Crew):
-        return crew_plan.placeholders(crew_plan.texts(crew))
+        return set(placeholders(crew_plan.texts(crew)))
     state = getattr(getattr(context, "flow", None), "state", None)
     return set(type(state).model_fields) - {"id"} if isinstance(state, BaseModel) else set()
 

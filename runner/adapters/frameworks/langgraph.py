@@ -257,9 +257,7 @@ def _about(method: str, tool: Any, tool_input: Any, *_: object, **__: object) ->
     if not isinstance(tool_input, dict):
         return Use(str(tool.name), tool_input, kept, calls)
     schema = tool.tool_call_schema
-    known = (
-        schema.get("properties", {}) if isinstance(schema, dict) else schema.model_json_schema().get("properties", {})
-    )
+    known = (schema if isinstance(schema, dict) else schema.model_json_schema()).get("properties", {})
     injected = [value for name, value in tool_input.items() if name not in known]
     runtime = next((one for one in injected if hasattr(one, "stream_writer")), None)
     if runtime is not None:

@@ -4,7 +4,7 @@ With a `CheckpointConfig`, what happens is recorded in a `RuntimeState`, and che
 """
 
 from runner.crews.kickoff.agents import ask, prepare_asking
-from runner.crews.kickoff.crews import kickoff, prepare_kickoff, write_file
+from runner.crews.kickoff.crews import kickoff
 from runner.crews.kickoff.for_each import in_thread, kickoff_for_each, kickoff_for_each_async, replay
 from runner.snapshots.restore import apply_checkpoint, restore, take_up
 
@@ -16,9 +16,7 @@ __all__ = [
     "kickoff_for_each",
     "kickoff_for_each_async",
     "prepare_asking",
-    "prepare_kickoff",
     "replay",
     "restore",
     "take_up",
-    "write_file",
 ]

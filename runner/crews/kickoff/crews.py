@@ -58,43 +58,29 @@ def kickoff(
 ) -> CrewOutput:
     """Run a crew in this process. If a task fails, its error is raised once no other task is in flight.
 
-    Tasks that have an output in ``progress`` are not run again.
+    Tasks that have an output in ``progress`` are not run again. A restored crew has its inputs, as they may have been
+    edited (``crew.checkpoint_inputs``), with new ones merged over them, and with the changes that
+    ``before_kickoff_callbacks`` made.
     """
     crew.adopt()
-    given = jsonable(inputs or {})
-    with nested_kickoffs.inside(), running(crew, given) as state, kicked_off(crew):
-        return prepare_kickoff(crew, inputs, input_files, state, progress).complete()
-
-
-def prepare_kickoff(
-    crew: Crew,
-    inputs: Mapping[str, Any] | None,
-    input_files: Mapping[str, Any] | None,
-    state: RuntimeState | None,
-    progress: Progress | None = None,
-) -> "CrewRun":
-    """Do everything before the first task: the plan, the inputs, and the event that the kickoff starts.
-
-    A restored crew has its inputs, as they may have been edited (``crew.checkpoint_inputs``), with new ones merged over
-    them, and with the changes that ``before_kickoff_callbacks`` made.
-    """
-    if input_files:
-        raise BadInput("input_files are not supported yet: give their paths as inputs, and read them in a task")
-    adapter = NATIVE
-    plan = adapter.plan_of_tasks(crew, "crew")
-    crew.file_keys()
-    known = progress or (state.progress.get(id(crew)) if state is not None and state.restored else None)
-    progress = known or Progress(given=jsonable(inputs or {}))
-    edited = (crew.checkpoint_inputs or {}) if known is not None else {}
-    given = {**progress.inputs, **edited, **(inputs or {})}
-    if progress.kickoff_event_id is None:
-        for callback in crew.before_kickoff_callbacks:
-            changed = callback(given)
-            given = given if changed is None else dict(changed)
-    refuse_missing(plan.inputs, given)
-    run = CrewRun(Loaded(crew, adapter, plan), given, state, progress)
-    run.begin(restored=known is not None)
-    return run
+    new = jsonable(inputs or {})
+    with nested_kickoffs.inside(), running(crew, new) as state, kicked_off(crew):
+        if input_files:
+            raise BadInput("input_files are not supported yet: give their paths as inputs, and read them in a task")
+        plan = NATIVE.plan_of_tasks(crew, "crew")
+        crew.file_keys()
+        known = progress or (state.progress.get(id(crew)) if state is not None and state.restored else None)
+        progress = known or Progress(given=new)
+        edited = (crew.checkpoint_inputs or {}) if known is not None else {}
+        given = {**progress.inputs, **edited, **(inputs or {})}
+        if progress.kickoff_event_id is None:
+            for callback in crew.before_kickoff_callbacks:
+                changed = callback(given)
+                given = given if changed is None else dict(changed)
+        refuse_missing(plan.inputs, given)
+        run = CrewRun(Loaded(crew, NATIVE, plan), given, state, progress)
+        run.begin(restored=known is not None)
+        return run.complete()
 
 
 class CrewRun(LocalTasks):
@@ -169,7 +155,9 @@ class CrewRun(LocalTasks):
         try:
             self._do_tasks()
             for key, name in self.loaded.adapter.output_files(crew).items():
-                write_file(name, self.done[key].raw, self.inputs)
+                path = Path(interpolate(name, self.inputs))
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(self.done[key].raw, "utf-8")
             result = output_of(crew, self.done, self.loaded.plan.result, self.usage)
             for callback in crew.after_kickoff_callbacks:
                 changed = callback(result)
@@ -333,11 +321,3 @@ def as_edited(key: str, before: TaskOutput | None, now: TaskOutput) -> TaskOutpu
 def same(one: TaskOutput | None, other: TaskOutput) -> bool:
     """Whether two outputs have the same text and JSON."""
     return one is not None and (one.raw, one.json_dict) == (other.raw, other.json_dict)
-
-
-def write_file(name: str, text: str, inputs: Mapping[str, Any]) -> Path:
-    """Write a task's output where ``output_file`` says, relative to the working directory."""
-    path = Path(interpolate(name, inputs))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, "utf-8")
-    return path
