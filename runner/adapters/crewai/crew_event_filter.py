@@ -5,8 +5,7 @@ scopes are kept. All others are told that it began with the branch's first task,
 the crew's output. That they received it is in the task's journal: a task that restarts does not tell them again.
 """
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from crewai import Crew, Task
@@ -22,18 +21,10 @@ from runner.engine.work import Work
 STARTED, COMPLETED, FAILED = "crew_kickoff_started", "crew_kickoff_completed", "crew_kickoff_failed"
 
 
-@contextlib.contextmanager
-def as_one_kickoff(crew: Crew, work: Work) -> Iterator["KickoffEventFilter"]:
-    """While this is open, the kickoffs that perform this crew's tasks one by one are reported as a single kickoff.
-    Other crews' events pass unchanged.
-    """
-    events = KickoffEventFilter(crew, work)
-    with events.open():
-        yield events
-
-
 class KickoffEventFilter(EventRouting):
-    """Decides which handlers receive the start and the end of a task's kickoff."""
+    """Decides which handlers receive the start and the end of a task's kickoff: while it is `open`, the kickoffs that
+    perform this crew's tasks one by one are reported as one. Other crews' events pass unchanged.
+    """
 
     def __init__(self, crew: Crew, work: Work) -> None:
         super().__init__(work)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from enum import Enum
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from crewai.events import crewai_event_bus
 
@@ -44,10 +44,10 @@ class EventRouting:
         self._received: set[str] = set()  # the events that the code's handlers received
 
     @contextlib.contextmanager
-    def open(self) -> Iterator[None]:
+    def open(self) -> Iterator[Self]:
         """While this is open, the bus emits through `emit`: in this context; everywhere if no other one is open."""
         if len(self._bus) < len(_DISPATCH):  # another CrewAI: all handlers receive everything
-            yield
+            yield self
             return
         with _patching:
             if not _open:
@@ -56,7 +56,7 @@ class EventRouting:
             _open.append(self)
         token = _here.set(self)
         try:
-            yield
+            yield self
         finally:
             _here.reset(token)
             with _patching:

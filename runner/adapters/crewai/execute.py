@@ -19,7 +19,6 @@ from crewai.utilities.string_utils import interpolate_only
 from runner.adapters.crewai import (
     call_observer,
     callbacks,
-    crew_event_filter,
     crew_plan,
     human_input,
     kickoff_hooks,
@@ -29,6 +28,7 @@ from runner.adapters.crewai import (
     values,
 )
 from runner.adapters.crewai.caches import Caches
+from runner.adapters.crewai.crew_event_filter import KickoffEventFilter
 from runner.adapters.crewai.crew_plan import AFTER, BEFORE, SKIPPED
 from runner.adapters.crewai.tool_state import ToolStateCarrier
 from runner.adapters.crewai.values import PriorOutputs
@@ -49,7 +49,7 @@ def perform(crew: Crew, work: Work) -> str:
     if crew.max_rpm:
         work.journal.limit("crew", crew.max_rpm)
     work.uses.watch({})
-    with at_work(crew, work) as carried, crew_event_filter.as_one_kickoff(crew, work) as kickoff_events:
+    with at_work(crew, work) as carried, KickoffEventFilter(crew, work).open() as kickoff_events:
         try:
             return _perform(crew, work, carried, kickoff_events)
         except Exception as error:
@@ -72,9 +72,7 @@ def at_work(crew: Any, work: Work, flow: Any = None) -> Iterator[ToolStateCarrie
         yield carried
 
 
-def _perform(
-    crew: Crew, work: Work, carried: ToolStateCarrier, kickoff_events: crew_event_filter.KickoffEventFilter
-) -> str:
+def _perform(crew: Crew, work: Work, carried: ToolStateCarrier, kickoff_events: KickoffEventFilter) -> str:
     knowledge.add_what_was_read()
     if work.key == BEFORE:
         return kickoff_hooks.begin(crew, work)
@@ -125,7 +123,7 @@ def _one_of(
     tasks: dict[str, Task],
     work: Work,
     inputs: Mapping[str, Any] | None,
-    kickoff_events: crew_event_filter.KickoffEventFilter,
+    kickoff_events: KickoffEventFilter,
 ) -> str:
     if work.key in tasks:
         _note_inputs(crew, tasks[work.key], work)

@@ -68,15 +68,11 @@ class FlowEventFilter(EventRouting):
 
     def asked(self, output: Any, message: str, emit: list[str] | None) -> None:
         """Report that a person is asked for feedback on the method's output."""
-        self._once(
-            events.HumanFeedbackRequestedEvent(
-                flow_name=self._name, method_name=self._method, output=output, message=message, emit=emit
-            )
-        )
+        self._once(events.HumanFeedbackRequestedEvent(**self._named(), output=output, message=message, emit=emit))
 
     def answered(self, feedback: str) -> None:
         """Report the person's feedback."""
-        self._once(events.HumanFeedbackReceivedEvent(flow_name=self._name, method_name=self._method, feedback=feedback))
+        self._once(events.HumanFeedbackReceivedEvent(**self._named(), feedback=feedback))
 
     def paused(self, context: Any) -> None:
         """Report that a feedback provider pauses the flow until there is feedback."""
@@ -94,8 +90,7 @@ class FlowEventFilter(EventRouting):
     def failed(self, error: Exception) -> None:
         """Report that the method failed, and the flow with it. A resumed run may report it again."""
         if self._method and not self._flow.suppress_flow_events:
-            about = {"flow_name": self._name, "method_name": self._method}
-            self.route(self._flow, events.MethodExecutionFailedEvent(**about, error=error), Who.CODE)
+            self.route(self._flow, events.MethodExecutionFailedEvent(**self._named(), error=error), Who.CODE)
         crewai_event_bus.flush()
         self.broken(error)
 
@@ -118,7 +113,10 @@ class FlowEventFilter(EventRouting):
         self.route(self._flow, event, Who.CODE if is_reported else Who.NONE, event.type)
 
     def _about(self, state: Any) -> dict[str, Any]:
-        return {"flow_name": self._name, "method_name": self._method, "state": as_reported(state)}
+        return {**self._named(), "state": as_reported(state)}
+
+    def _named(self) -> dict[str, str]:
+        return {"flow_name": self._name, "method_name": self._method}
 
     def _id(self, name: str) -> str:
         return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{self._work.run_id} {self._work.branch} {name}"))
