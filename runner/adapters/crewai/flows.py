@@ -153,7 +153,7 @@ class CrewAIFlowAdapter(FlowAdapter):
     def _models(self, flow: ours.Flow[Any]) -> Models:
         """Return the models that the author's modules define, and the output classes of CrewAI's crews and agents."""
         space = type(flow.theirs).__module__.partition(".")[0]  # type: ignore[attr-defined]  # a flow of this adapter has theirs
-        found = Models(dict(_GIVEN), {name: make for name, (_, make) in _MADE.items()})
+        found = Models(dict(_GIVEN), dict(_MADE))
         for name, module in list(sys.modules.items()):
             if name == space or name.startswith(f"{space}."):
                 for one in list(vars(module).values()):
@@ -226,11 +226,8 @@ def _condition(given: Any) -> Condition:
     if isinstance(given, str):
         return Condition("or", (str(given),))
     ((kind, parts),) = given.items()
-    return Condition("and" if kind == "and" else "or", tuple(_part(one) for one in parts))
-
-
-def _part(given: Any) -> str | Condition:
-    return str(given) if isinstance(given, str) else _condition(given)
+    found = (str(one) if isinstance(one, str) else _condition(one) for one in parts)
+    return Condition("and" if kind == "and" else "or", tuple(found))
 
 
 def _feedback(asked: Any) -> Feedback:
@@ -310,29 +307,20 @@ def _is_theirs(owner: type) -> bool:
     return owner.__module__.partition(".")[0] in ("crewai", "pydantic")
 
 
-def _crew_output(data: Mapping[str, Any]) -> CrewOutput:
-    return CrewOutput.model_validate({**data, "pydantic": None, "tasks_output": _tasks(data.get("tasks_output"))})
-
-
-def _task_output(data: Mapping[str, Any]) -> TaskOutput:
-    return TaskOutput.model_validate({**data, "pydantic": None})
-
-
-def _agent_output(data: Mapping[str, Any]) -> LiteAgentOutput:
-    return LiteAgentOutput.model_validate({**data, "pydantic": None})
-
-
-def _tasks(found: Any) -> list[Any]:
-    return [{**one, "pydantic": None} for one in found or ()]
+def _output(owner: Any, data: Mapping[str, Any]) -> Any:
+    """An output of CrewAI's of this class, of its JSON, without the models in it."""
+    tasks = [{**one, "pydantic": None} for one in data.get("tasks_output") or ()]
+    more = {"tasks_output": tasks} if owner is CrewOutput else {}
+    return owner.model_validate({**data, "pydantic": None, **more})
 
 
 #: What CrewAI's crews and agents give, by the names under which it is stored; its models are put back after that.
-_MADE: dict[str, tuple[type, Any]] = {
-    "crewai_crew_output": (CrewOutput, _crew_output),
-    "crewai_task_output": (TaskOutput, _task_output),
-    "crewai_agent_output": (LiteAgentOutput, _agent_output),
+_GIVEN: dict[str, type] = {
+    "crewai_crew_output": CrewOutput,
+    "crewai_task_output": TaskOutput,
+    "crewai_agent_output": LiteAgentOutput,
 }
-_GIVEN: dict[str, type] = {name: owner for name, (owner, _) in _MADE.items()}
+_MADE = {name: functools.partial(_output, owner) for name, owner in _GIVEN.items()}
 
-for _name, (_owner, _make) in _MADE.items():
-    values.known(_name, _owner, _make)
+for _name, _owner in _GIVEN.items():
+    values.known(_name, _owner, _MADE[_name])
