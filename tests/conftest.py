@@ -127,7 +127,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None:
     """The processes of a whole test run on this machine are forked from one that has read the tests."""
-    is_whole = config.args == config.getini("testpaths")
+    is_whole = config.args == config.getini("testpaths") and sys.platform == "linux"
     if is_whole and all(one.popen and not (one.python or one.chdir or one.via) for one in specs):
         config.stash[_template] = template = SessionTemplate(uuid.uuid4().hex, str(config.rootpath))
         for one in specs:

@@ -1,6 +1,7 @@
 """The tests that docs/testing.md shows for a crew of one's own are run, on a crew with one agent."""
 
 import inspect
+import os
 import re
 import subprocess
 import sys
@@ -36,9 +37,24 @@ crew = Crew(agents=[researcher, writer], tasks=[
 """
 
 
+FORKED = """
+import sys
+from pathlib import Path
+
+sys.path.append({support!r})
+from fork_server import ForkServer
+from runner.testing import fleet
+
+fleet.launch = ForkServer(Path({folder!r})).popen
+"""
+
+
 @pytest.fixture
-def passes(sections_of, tmp_path):
-    """Runs blocks of the page as one test file, beside a crew."""
+def passes(sections_of, tmp_path, processes_are_forked):
+    """Runs blocks of the page as one test file, beside a crew; its workers are forked where those of our tests are."""
+    folder = Path(processes_are_forked.path(sys.executable, os.environ)).parent
+    support = str(Path(__file__).resolve().parents[1] / "support")
+    (tmp_path / "conftest.py").write_text(FORKED.format(support=support, folder=str(folder)))
     blocks = [block.text for section in sections_of(PAGE) for block in section.blocks if block.kind == "python"]
 
     def run(crew: str, *begin: str) -> None:
