@@ -25,7 +25,7 @@ from runner.tasks.heartbeat import Heartbeat
 from runner.tasks.housekeeping import Housekeeping
 from runner.tasks.line_handler import LineHandler
 from runner.tasks.preloading import Preloading
-from runner.tasks.supervisor import Supervisor
+from runner.tasks.supervisor import SUFFIX, Supervisor
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class SupervisorStep(bootsteps.StartStopStep):
 
     def start(self, parent: Any) -> None:  # noqa: ARG002 - Celery's own names
         """Start it in a thread."""
-        self.supervisor = make_supervisor(f"{setting('RUNNER_WORKER_ID', '')}:supervisor")
+        self.supervisor = make_supervisor(setting("RUNNER_WORKER_ID", "") + SUFFIX)
         self.thread = threading.Thread(target=self.supervisor.run, name="supervisor", daemon=True)
         self.thread.start()
 

@@ -5,10 +5,10 @@ Two leaders do no harm: each action is one script that checks again before it ac
 
 import contextlib
 import logging
-import queue
+import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from runner.core import backoff, file_locks, processes
@@ -21,6 +21,7 @@ from runner.providers.redis.connection import Client
 from runner.providers.redis.outages import TRANSIENT_ERRORS, NotNow, outage
 from runner.providers.redis.store import return_job
 from runner.providers.redis.workers import WorkerInfo, Workers
+from runner.tasks.exit_watch import ExitWatch
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,9 @@ LONGEST_TERM = 2.0  #: how long a leader leads without saying so again; not long
 WATCH = 0.03  #: between two looks at the workers' connections
 RETURN = 1.0  #: after the store was away: for workers to connect again before one counts as gone
 FOLLOW = 0.025  #: times the number of workers: between two looks of one follower at the leader
+AFTER_EXIT = 0.1  #: for so long after a worker's process of this machine exited, looks follow each other quickly
+QUICK = 0.005  #: between two of these: the server has yet to see that the connection closed
+SUFFIX = ":supervisor"  #: of the name of a supervisor within a worker, after the worker's
 
 
 @dataclass
@@ -65,11 +69,14 @@ class Supervisor:
         self._term_ms = int(min(LONGEST_TERM, settings.lease) * 1000)
         self._broker = broker
         self._stopped = False
-        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._exits = ExitWatch()
+        self._exited = float("-inf")  # when a worker's process of this machine last did
+        self._leader = ""  # whose process is watched
         self._leading = False
         self._table = IntervalSchedule()
         self._known: list[WorkerInfo] = []
         self._missing: set[str] = set()
+        self._looked = float("-inf")  # when these were missing
         self._open: list[WorkerInfo] = []  # those whose connection is: they have not registered again
         self._overtaken: set[Job] = set()
         self._server = ""
@@ -107,8 +114,8 @@ class Supervisor:
                 log.exception("the supervisor failed; it will retry")
                 pause = self._backoff.pause()
             self._answered(pause)
-            with contextlib.suppress(queue.Empty):
-                self._wake.get(timeout=pause)
+            if self._exits.wait(pause):
+                self._exited = time.monotonic()
         if self._leading:
             with contextlib.suppress(*TRANSIENT_ERRORS):  # then the term runs out
                 self._workers.elect(self._me, "", 1)  # a millisecond more, and another leads
@@ -116,7 +123,7 @@ class Supervisor:
     def stop(self) -> None:
         """End the loop soon. Safe in a signal handler in the loop's own thread, unlike `threading.Event`."""
         self._stopped = True
-        self._wake.put(None)
+        self._exits.wake()
 
     def _arrive(self) -> None:
         """Read this connection's identity on the server: connections are judged only on the server that saw them open.
@@ -151,12 +158,24 @@ class Supervisor:
         leader = self._workers.leader()
         self._answered()
         if leader and not self._is_gone(leader):
-            return max(0.05, FOLLOW * self._workers.count())
+            self._watch_leader(leader)
+            return self._soon(max(0.05, FOLLOW * self._workers.count()))
         if self._workers.elect(self._me, leader, self._term_ms):
             self._leading = True
             log.info("%s leads", self._name)
             return 0.0
         return 0.05
+
+    def _watch_leader(self, leader: str) -> None:
+        """See at once that the leader's worker has exited, if it is of this machine."""
+        if leader != self._leader:
+            name = leader.partition("|")[0].removesuffix(SUFFIX)
+            self._exits.watch(_pids(worker for worker in self._workers.registered() if worker.id == name))
+            self._leader = leader
+
+    def _soon(self, pause: float) -> float:
+        """The pause until the next look: a short one just after a process has exited."""
+        return min(pause, QUICK) if time.monotonic() - self._exited < AFTER_EXIT else pause
 
     def _is_gone(self, leader: str) -> bool:
         """Whether the leader's connection on this very server is closed: its number is never reused."""
@@ -171,12 +190,10 @@ class Supervisor:
         if self._table.due("term", self._term_ms / 4000) and not self._workers.elect(self._me, "", self._term_ms):
             self._leading = False
             return 0.05
-        if self._table.due("checked", CHECK):
-            self._next_check, found = self._workers.check_runs(self._next_check)
-            for run_id, what in found:
-                log.error("run %s: %s", run_id, what)
         if self._table.due("known", 0.5):
             self._known = self._workers.registered(self._open)
+            self._exits.watch(_pids(self._known))
+            self._leader = ""
         self._reap_disconnected()
         if self._table.due("leases", 0.1):
             self._reap_lapsed()
@@ -191,7 +208,11 @@ class Supervisor:
         if self._table.due("expired", 60.0):
             self._workers.trim()
             self._next_listed = self._workers.relist(self._next_listed)
-        return self._pause
+        if self._table.due("checked", CHECK):
+            self._next_check, found = self._workers.check_runs(self._next_check)
+            for run_id, what in found:
+                log.error("run %s: %s", run_id, what)
+        return self._soon(self._pause)
 
     def _reap_disconnected(self) -> None:
         """A worker is dead when its connection is closed. Checked twice, so that one that has reconnected has time to
@@ -209,8 +230,10 @@ class Supervisor:
         connected = self._workers.connected(by_client)
         self._open = [worker for client_id, worker in by_client.items() if client_id in (connected or ())]
         self._answered()
-        if time.monotonic() - self._trouble < RETURN:
+        now = time.monotonic()
+        if now - self._trouble < RETURN:
             return
+        counts = now - self._exited >= AFTER_EXIT or now - self._looked >= WATCH  # as one of the two
         # The look may not cost the server more than a twentieth of its time, however many workers there are.
         self._pause = max(WATCH, 20 * (time.monotonic() - before)) if len(by_client) > 50 else WATCH
         if connected is None:
@@ -218,9 +241,10 @@ class Supervisor:
         closed = [worker for client_id, worker in by_client.items() if client_id not in connected]
         gone = {worker.about: worker for worker in closed if not _is_seen(worker)}
         for about, worker in gone.items():
-            if about in self._missing or shared_memory.is_final(_marks(worker)):
+            if (counts and about in self._missing) or shared_memory.is_final(_marks(worker)):
                 self._reap(worker, "its connection closed", about=about)
-        self._missing = set(gone)
+        if counts:
+            self._missing, self._looked = set(gone), now
 
     def _reap_lapsed(self) -> None:
         """A worker is dead, too, when its lease has expired: a machine that vanished or froze closes no connection."""
@@ -295,6 +319,12 @@ class Supervisor:
 def _marks(worker: WorkerInfo) -> str:
     """The file in which a worker of this machine marks the sent calls of its tasks; "" for others."""
     return str(worker.fields.get("out", "")) if worker.fields.get("host") == socket.gethostname() else ""
+
+
+def _pids(workers: Iterable[WorkerInfo]) -> set[int]:
+    """The main processes of those of these workers that are of this machine; not this process."""
+    here = [one.fields for one in workers if one.fields.get("host") == socket.gethostname()]
+    return {int(fields["pid"]) for fields in here if fields.get("pid")} - {os.getpid()}
 
 
 def _is_seen(worker: WorkerInfo) -> bool:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import queue
 import socket
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from runner.journal import shared_memory
 from runner.providers.redis import lost_messages
 from runner.providers.redis.outages import NotNow
 from runner.providers.redis.workers import WorkerInfo
-from runner.tasks.supervisor import Supervisor, _is_seen
+from runner.tasks.supervisor import QUICK, Supervisor, _is_seen
 
 
 def test_a_worker_that_does_not_say_which_connection_is_its_own_is_not_judged_by_that() -> None:
@@ -100,6 +99,50 @@ def test_a_worker_that_lives_is_not_taken_for_dead_at_the_first_look(seen: str, 
         finally:
             frozen.kill()
     assert dead == []
+
+
+@pytest.mark.slow
+def test_the_exit_of_a_worker_of_this_machine_is_seen_at_once(tmp_path: Path) -> None:
+    """Between two looks at the connections, by a follower whose leader it was, and by the leader."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        about = {"server": "here", "client_id": 7, "pid": other.pid, "host": socket.gethostname(), "out": str(tmp_path)}
+        workers = [WorkerInfo("w", 1000, json.dumps(about)), WorkerInfo("x", 1000, json.dumps({**about, "pid": 0}))]
+        fakes = SimpleNamespace(
+            leader=lambda: "w:supervisor|here:7",
+            registered=lambda *_: workers,
+            connected=lambda _: {7},
+            count=lambda: 1000,
+        )
+        follows, leads = (Supervisor(lambda: None, "s", WorkerSettings()) for _ in range(2))
+        for one in (follows, leads):
+            one._workers, one._server = fakes, "here"
+        assert follows._follow() > 20
+        for name in ("term", "checked", "leases", "lost", "overtaken", "expired"):
+            leads._table.last[name] = float("inf")  # not due
+        assert leads._lead() > QUICK
+        other.kill()
+        for one in (follows, leads):
+            assert one._exits.wait(60)
+            one._exited = time.monotonic()
+            assert not one._exits.wait(0.001), "it is reported once"
+        assert follows._follow() == leads._lead() == QUICK
+
+
+def test_a_look_just_after_an_exit_is_not_the_second_of_two() -> None:
+    """A worker elsewhere that has reconnected has as long to register as it had."""
+    dead: list[str] = []
+    one = Supervisor(lambda: None, "s", WorkerSettings())
+    one._server = "here"
+    one._workers = SimpleNamespace(connected=lambda _: set(), reap=lambda worker, **_: dead.append(worker) or [])
+    one._known = [WorkerInfo("w", 1000, json.dumps({"server": "here", "client_id": 7, "host": "elsewhere"}))]
+    one._exited = time.monotonic()
+    one._reap_disconnected()
+    one._looked = float("inf")
+    one._reap_disconnected()
+    assert dead == []
+    one._looked = float("-inf")
+    one._reap_disconnected()
+    assert dead == ["w"]
 
 
 def test_what_workers_said_is_read_again_of_those_alone_whose_connection_is_not_open_here() -> None:
@@ -203,13 +246,13 @@ def test_no_task_is_taken_of_workers_that_live_wherever_all_stand_still_or_the_c
         store = kind(n)
         one = Supervisor(lambda: None, "s", WorkerSettings(lease=1.0))
 
-        def wait(timeout: float, store: StandsStill = store, one: Supervisor = one) -> None:
+        def wait(timeout: float, store: StandsStill = store, one: Supervisor = one) -> bool:
             store.at += timeout
             if store.at > store.beats_again + 1 and len(store.calls) > 60:
                 one.stop()
-            raise queue.Empty
+            return False
 
-        monkeypatch.setattr(one, "_wake", SimpleNamespace(get=wait, put=lambda _: None))
+        monkeypatch.setattr(one._exits, "wait", wait)
         monkeypatch.setattr("runner.tasks.supervisor.Workers", lambda _, store=store: store)
         monkeypatch.setattr("runner.tasks.supervisor.time", store)
         one.run()
@@ -243,7 +286,7 @@ def test_what_is_refused_as_a_supervisor_arrives_is_asked_again_and_leaves_nothi
     one = Supervisor(lambda: None, "s", WorkerSettings(lease=1.0))
     monkeypatch.setattr("runner.tasks.supervisor.Workers", lambda _: next(looks))
     monkeypatch.setattr(one, "_lead", lambda: one._compare_clocks(one._workers.now()) or one.stop() or 0.0)
-    monkeypatch.setattr(one, "_wake", SimpleNamespace(get=lambda timeout: None, put=lambda _: None))
+    monkeypatch.setattr(one._exits, "wait", lambda seconds: False)
     one.run()
     assert next(looks, None) is None, "it arrived anew"
     assert one._me == "s|here:1"
