@@ -30,22 +30,34 @@ def instant() -> Iterator[str]:
 def measure(server: Server, rounds: int) -> Iterator[Row]:
     crew = prepare(f"{HERE / 'crews' / 'crew.py'}:calls")
     found: dict[str, list[float]] = {"with": [], "without": [], "replayed": []}
+    turns: dict[str, list[list[float]]] = {"with": [], "without": []}
     with instant() as url, Client(server.url) as client, Fleet(server, 1):
         for number in range(rounds + 1):
             told = json.loads(client.submit(crew, {"url": url, "calls": CALLS}).wait(120).result or "{}")
             if number:  # the first round warms up
                 for name, rates in found.items():
                     rates.append(CALLS / told[name])
-    yield row(found["with"], found["without"])
+                for name, taken in turns.items():
+                    taken.append(told["turns"][name])
+    yield row(found["with"], found["without"], turns)
     yield replayed_row(found["replayed"], found["without"])
 
 
-def row(ours: list[float], bare: list[float]) -> Row:
+def row(ours: list[float], bare: list[float], turns: dict[str, list[list[float]]]) -> Row:
+    """By the means of rows of each kind, and beside it call by call in turns, by lower quartiles and by medians."""
     added = statistics.median(1e6 / a - 1e6 / b for a, b in zip(ours, bare, strict=True))
+    lower, median = (
+        statistics.median(1e6 * (a[at] - b[at]) for a, b in zip(turns["with"], turns["without"], strict=True))
+        for at in range(2)
+    )
     return Row(
-        "calls", f"calls of a model, journaled: {added:.0f} µs more each", added, rate(ours), "", None,
+        "calls",
+        f"calls of a model, journaled: {added:.0f} µs more each; in turns {median:.0f} (medians), {lower:.0f} (lower "
+        "quartiles)",
+        added, rate(ours), "", None,
         f"{rate(bare)}: the same client, not journaled", f"{median_ratio(ours, bare):.2f}",
-        {"ours": ours, "peer": bare},
+        {"ours": ours, "peer": bare, "turns_ours": [a[1] for a in turns["with"]],
+         "turns_peer": [b[1] for b in turns["without"]]},
     )  # fmt: skip
 
 

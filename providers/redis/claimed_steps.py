@@ -19,6 +19,7 @@ from runner.core.ledger import (
     NextStep,
     Usage,
     counters_text,
+    ledger_field,
     reserved_text,
     text_of_one,
 )
@@ -109,7 +110,7 @@ class ClaimedSteps:
     @made_once
     def _record_call(self) -> PackedScript:
         script = scripts.load("record_call")
-        return PackedScript(script, self._run, self._task, self._journal, *self._who.values())
+        return PackedScript(script, self._run, *self._who.values())
 
     @made_once
     def _names(self) -> set[str]:
@@ -485,8 +486,9 @@ class ClaimedSteps:
             about_it = {"model": model, "agent": agent, **usage.by_name()}
             kind, rest = "llm_call_completed", flat(about_it)
         elif not reported:
-            kind, rest = stream.CALLED, f'[{stream.texts(model, agent)}, "{prompt}", "{completion}"]'
-        about = agent, model, prompt, completion, details, kind, rest
+            kind, rest = stream.CALLED, f'[{stream.texts(model, agent)},"{prompt}","{completion}"]'
+        field = ledger_field(self._who["name"], self._who["key"], agent, model)
+        about = field, prompt, completion, details, kind, rest
         return (step, value, begun, reserved_text(reserved), self._reached, *about)
 
     def _record_any(

@@ -123,9 +123,9 @@ class PipelinedConnection:
                 self.watcher = None
                 if self._closed:
                     self._open()
-                self._connection.send_packed_command((command,), check_health=False)
+                self._connection._sock.sendall(command)  # as redis-py does, which would be one more call
                 self._is_posted = True
-        except TRANSIENT_ERRORS:
+        except (*TRANSIENT_ERRORS, OSError):
             self.close()
         except BaseException:
             self.close()

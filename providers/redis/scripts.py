@@ -108,7 +108,9 @@ class LuaScript:
             'then wrong("what it was given","complete") end'
         ]
         binds = [f"local {key}=KEYS[{i}]" for i, key in enumerate(self.keys, 1)]
+        numbers = [arg for arg, kind in typed if kind == "int"]
         for i, (arg, kind) in enumerate(zip(self.argv, self.types, strict=True), 1):
+            kind = "text" if arg in numbers else kind
             binds.append(_bind(arg, f"ARGV[{i}]", kind) if kind != "rest" else f"local {arg}={i - 1}")
             if any(f"{arg}_text" in text for text in [*libraries, body]):
                 binds.append(f"local {arg}_text=ARGV[{i}]")
@@ -117,7 +119,7 @@ class LuaScript:
         for kind in reversed(_with_those_used(["wrong", *kinds])):
             types = _used(_library(kind, "types"), [*types, given, *libraries, body]) + types
         start = f'local SCRIPT="{name}" local PROTOCOL={PROTOCOL}'
-        self.text = " ".join([start, *types, given, *libraries, body]).encode()
+        self.text = " ".join([start, *types, given, _whole(numbers), *libraries, body]).encode()
         self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest()
         self._order = (*self.keys, *self.argv)
         self._names = frozenset(self._order)
@@ -234,6 +236,18 @@ def _bind(name: str, value: str, kind: str) -> str:
     if kind.rstrip("?") in _AS_GIVEN:
         return f"local {name}={value}" + (f' if {name}~="" then {checked} end' if kind.endswith("?") else f" {checked}")
     return f'local {name}={value}~="" and {checked} or nil' if kind.endswith("?") else f"local {name}={checked}"
+
+
+def _whole(numbers: list[str]) -> str:
+    """The check that these are whole numbers: of all at once, which the server does in a quarter of the time."""
+    if not numbers:
+        return ""
+    sizes = " or ".join(f"#{one}<1 or #{one}>15" for one in numbers)
+    each = " ".join(
+        f'if #{one}<1 or #{one}>15 or string.find({one},"%D") then wrong("{one}","a whole number") end'
+        for one in numbers
+    )
+    return f'if {sizes} or string.find({"..".join(numbers)},"%D") then {each} end'
 
 
 @cache

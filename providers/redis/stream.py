@@ -36,7 +36,7 @@ CALLED = next(code for code, (kind, _) in _LONG.items() if kind == "llm_call_com
 @lru_cache(maxsize=256)
 def texts(*texts: str) -> str:
     """Texts as JSON has them in a list."""
-    return ", ".join(map(json.dumps, texts))
+    return ",".join(map(json.dumps, texts))
 
 
 def lua() -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from json.encoder import encode_basestring
 from typing import Any, Literal, NamedTuple
 
 from runner.core.prices import NO_PRICES, Prices
@@ -119,6 +120,13 @@ def text_of_one(entry: AccountKey, many: int = 1, tokens: int = 0) -> str:
 def reserved_text(entry: AccountKey | None) -> str:
     """Return the key of a reserved note in the form for scripts: "1" for an author's own step, "" for none."""
     return "" if entry is None else "1" if entry == STEP else json.dumps(entry, ensure_ascii=False)
+
+
+@lru_cache(maxsize=256)
+def ledger_field(branch: str, task: str, agent: str, model: str) -> str:
+    """Return the field of the ledger for a model's calls by an agent in a task, as the scripts write it."""
+    texts = ",".join(map(encode_basestring, (branch, task, agent, model)))
+    return f"[{texts}]".replace("/", "\\/").replace("\x7f", "\\u007f")
 
 
 @lru_cache(maxsize=256)

@@ -374,11 +374,16 @@ class StepRecords(Turns):
         return partial(self._acknowledge, frame, text, usage, acknowledged)
 
     def _acknowledge(self, frame: Frame, text: str, usage: Usage, acknowledged: Callable[[], None]) -> None:
-        with self.cancel_scope.write, self._writing:
-            acknowledged()
-            with self._lock:
-                self._recorded[frame.recorded_as] = text
-                self._progress.give(frame.entry, usage)
+        writing = self.cancel_scope.writing
+        writing.append(None)  # as `write`, which would be two more calls
+        try:
+            with self._writing:
+                acknowledged()
+                with self._lock:
+                    self._recorded[frame.recorded_as] = text
+                    self._progress.give(frame.entry, usage)
+        finally:
+            writing.pop()
 
     def _record(self, name: str, text: str, entry: AccountKey | None, usage: Usage, reported: bool) -> None:
         if self._over:

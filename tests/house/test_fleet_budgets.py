@@ -158,7 +158,7 @@ BUDGETS = {
     "agent": Cost(calls=902, sent=6, trips=4, inside=71, received=2326, answered=803),
     "step": Cost(calls=34, sent=1, trips=1, inside=6, received=438, answered=78),
     "mapped step": Cost(calls=34, sent=0, trips=0, inside=0, received=40, answered=1),
-    "call": Cost(calls=75, sent=1, trips=1, inside=9, received=896, answered=5),
+    "call": Cost(calls=68, sent=1, trips=1, inside=9, received=800, answered=5),
     "gathered call": Cost(calls=144, sent=0, trips=0, inside=6, received=580, answered=1),  # 30 are of asyncio
 }
 MARGIN = 1.0 if sys.version_info[:2] == (3, 11) else 1.1  #: of calls: each Python's library has its own

@@ -1,7 +1,9 @@
 """The crews that are measured. ``crew.py:NAME`` picks one; parameters are inputs."""
 
 import os
+import statistics
 import time
+from typing import Any
 
 from runner import Crew, Task
 from runner.crews.context import TaskContext
@@ -52,23 +54,44 @@ def journal_map(ctx: TaskContext) -> dict[str, float]:
     return {"steps": count, "seconds": time.perf_counter() - began}
 
 
-def asked(url: str, count: int) -> float:
-    """How long so many calls take by the HTTP client that the vendors' clients use."""
+def post(client: Any, url: str, text: str) -> float:
+    """How long one call takes."""
+    began = time.perf_counter()
+    client.post(url, json={"model": "instant", "messages": [{"role": "user", "content": text}]}).raise_for_status()
+    return time.perf_counter() - began
+
+
+def asked(client: Any, url: str, count: int) -> float:
+    """How long so many calls take, one after the other."""
+    began = time.perf_counter()
+    for i in range(count):
+        post(client, url, f"{i:06d}")
+    return time.perf_counter() - began
+
+
+def in_turns(client: Any, urls: dict[str, str], count: int) -> dict[str, list[float]]:
+    """The lower quartile and the median of so many calls of each kind, which take turns; each is the first as often."""
+    took: dict[str, list[float]] = {name: [] for name in urls}
+    for i in range(count):
+        for name in sorted(urls, reverse=i % 2 == 1):
+            took[name].append(post(client, urls[name], f"turn {i:06d}"))
+    return {name: statistics.quantiles(found, n=4)[:2] for name, found in took.items()}
+
+
+def ask(ctx: TaskContext) -> dict[str, Any]:
+    """Calls on a path that is no model's, and calls of a model, by the HTTP client that the vendors' clients use. In
+    the second attempt those of a model come from the journal."""
     import httpx2
 
-    with httpx2.Client() as client:
-        began = time.perf_counter()
-        for i in range(count):
-            body = {"model": "instant", "messages": [{"role": "user", "content": f"{i:06d}"}]}
-            client.post(url, json=body).raise_for_status()
-        return time.perf_counter() - began
-
-
-def ask(ctx: TaskContext) -> dict[str, float]:
-    """Calls on a path that is no model's, and calls of a model; in the second attempt those come from the journal."""
     url, count = ctx.inputs["url"], ctx.inputs["calls"]
-    plain = f"{url}/v1/chat/unjournaled"  # as long: the client looks at each character of an address
-    took = {"without": asked(plain, count), "with": asked(f"{url}/v1/chat/completions", count)}
+    plain, model = (
+        f"{url}/v1/chat/unjournaled",
+        f"{url}/v1/chat/completions",
+    )  # as long: the client looks at each character
+    with httpx2.Client() as client:
+        took: dict[str, Any] = {"without": asked(client, plain, count), "with": asked(client, model, count)}
+        if ctx.attempt == 1:
+            took["turns"] = in_turns(client, {"with": model, "without": plain}, count)
     first = ctx.step("first", lambda: took)
     if ctx.attempt == 1:
         raise RuntimeError("once more")

@@ -1,18 +1,19 @@
 -- Record the answer of a model, so that it is never paid again.
 --
--- KEYS run task journal
--- ARGV name:text key:text token:int step:text value:text begun:text reserved:text reached:int agent:text model:text prompt_tokens:int completion_tokens:int details:text kind:text rest:text
+-- KEYS run
+-- ARGV name:text key:text token:int step:text value:text begun:text reserved:text reached:int field:text prompt_tokens:int completion_tokens:int details:text kind:text rest:text
 -- USES emit
 --
 -- As record_step, of which this is what calls need that nothing was replayed before, by the fewest commands; and nothing is
--- written that is so already. details: "" or, of its tokens, those that account.lua names, as "1,2,3,4". kind, rest: those
--- of the entry in the stream that says that the model answered, as stream.py has them; both "" for none.
+-- written that is so already. field: that of the ledger, as account.lua has it. details: "" or, of its tokens, those that
+-- account.lua names, as "1,2,3,4". kind, rest: those of the entry in the stream that says that the model answered, as
+-- stream.py has them; both "" for none.
 -- Returns 1; or 0 if it is refused, of which nothing is said: record_step says it.
-local call = redis.call
+local call, branch = redis.call, branch_key(run, name)
+local task, journal = task_key(branch, key), journal_key(branch, key)
 local t = call("HMGET", task, "token", "started", "reached", "handed", "prompt_tokens", "completion_tokens", "begun", "reserved", "crashes")
 local r = call("HMGET", run, "id", "paid", "prompt_tokens", "completion_tokens", "events")
 if t[1] ~= token or not r[1] then return 0 end
-local field = cjson.encode({name, key, agent, model})
 local line = call("HGET", ledger_key(run), field)
 local paid, between, prompt, completion, served =
   string.match(line or "[0,0,0,0,0,0]", "^%[(%d+),(%d+,%d+),(%d+),(%d+),(%d+)%]$")
@@ -32,7 +33,7 @@ if call("HSETNX", journal, step, value) == 1 then
   local of_run = {"paid", (r[2] or 0) + 1}
   if kind ~= "" then
     local seq = (r[5] or 0) + 1
-    put(run, seq, kind, name, key, t[2] or 0, 0, 0, rest)
+    put(run, seq, kind, name, key, t[2] or "0", "0", "0", rest)
     also(of_run, "events", seq)
   end
   call("HSET", ledger_key(run), field, string.format("[%.0f,%s,%.0f,%.0f,%s]",

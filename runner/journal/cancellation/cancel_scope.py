@@ -32,6 +32,7 @@ class CancelScope:
         """In here the task is inside a step: a deferrable stop waits for its end."""
         self.write: contextlib.AbstractContextManager[None] = self._in_write
         """In here the task writes to the store: no stop breaks in."""
+        self.writing = self._in_write.many  #: has one more element, whatever it is, for each thread that is in there
         self._asleep: dict[Wakeup, None] = {}
         self._forced = False
         self._with_person = 0.0

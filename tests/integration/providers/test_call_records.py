@@ -18,7 +18,7 @@ from runner.providers.redis.store import ClaimedTask
 
 from .driver import Driver, plan_of
 
-WRITER, OTHER = AccountKey("model", 'a "writer" / é', "openai/m"), AccountKey("model", "", "m")
+WRITER, OTHER = AccountKey("model", 'a "writer" / é \\ \x7f \x1f\n', "openai/m"), AccountKey("model", "", "m")
 CALLS = [(WRITER, Usage(5, 2)), (OTHER, Usage()), (WRITER, Usage(7, 1, 3, 0, 0, 1)), (WRITER, Usage(1, 1, 0, 2, 1))]
 
 
