@@ -1,5 +1,6 @@
 """Settings from the environment: defaults, bounds, and what is said of a value that is not taken."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -124,3 +125,42 @@ def test_the_demo_and_the_offline_model(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("RUNNER_DEMO_DELAY", "0")
     monkeypatch.setenv("RUNNER_OFFLINE_MODEL", "/weights")
     assert (settings.demo_delay(), settings.offline_model()) == (0.0, Path("/weights"))
+
+
+def test_where_data_is_kept_that_outlives_a_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("RUNNER_STATE_DIR", str(tmp_path / "mine"))
+    assert settings.state_dir() == tmp_path / "mine"
+    monkeypatch.delenv("RUNNER_STATE_DIR")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert settings.state_dir() == tmp_path / "crew-runner"
+    monkeypatch.setenv("XDG_STATE_HOME", "not absolute")
+    assert settings.state_dir() == Path.home() / ".local/state/crew-runner"
+
+
+def test_a_setting_with_a_few_values_has_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RUNNER_ENVIRONMENTS", raising=False)
+    assert settings.builds_environments()
+    monkeypatch.setenv("RUNNER_ENVIRONMENTS", " OFF ")
+    assert not settings.builds_environments()
+    monkeypatch.setenv("RUNNER_ENVIRONMENTS", "maybe")
+    with pytest.raises(UsageError, match="RUNNER_ENVIRONMENTS must be on or off, got 'maybe'"):
+        settings.builds_environments()
+
+
+def test_a_variable_that_is_nearly_a_setting_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("RUNNER_")]:
+        monkeypatch.delenv(name)
+    assert settings.misspelt() == []
+    monkeypatch.setenv("RUNNER_LEASES", "5")
+    monkeypatch.setenv("RUNNER_OS", "Linux")
+    assert settings.misspelt() == ["RUNNER_LEASES is not a setting: did you mean RUNNER_LEASE?"]
+
+
+def test_what_is_withheld_is_still_known_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in settings.WITHHELD:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(settings, "withheld", {})
+    monkeypatch.setenv("RUNNER_BUNDLE_KEY", "key")
+    settings.withhold()
+    assert "RUNNER_BUNDLE_KEY" not in os.environ
+    assert settings.setting("RUNNER_BUNDLE_KEY") == "key"

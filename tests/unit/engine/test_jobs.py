@@ -132,7 +132,7 @@ def test_what_an_attempt_leaves_it_leaves_each_whatever_another_raises(
     begun("""
         def work(ctx):
             (ctx.workdir / "data").write_text("data")
-            return "done"
+            return (ctx.workdir / "data").read_text()
 
         crew = Crew(tasks=[Task(name="a", run=work)])
         """)

@@ -60,6 +60,7 @@ def test_executors_that_are_gone_have_no_open_files(world: ModuleType, tmp_path:
     assert opened() == before
 
 
+@pytest.mark.slow
 def test_a_store_that_breaks_a_law_is_found_out(
     world: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -172,16 +172,16 @@ def test_loops():
 
         @router(work)
         def enough(self):
-            return "again" if self.state.count < 50 else "done"
+            return "again" if self.state.count < 25 else "done"
 
         @listen("done")
         def end(self):
             return self.state.count
 
-    assert F().kickoff() == 50
-    assert F(max_method_calls=60).kickoff() == 50
-    with pytest.raises(FlowLoop, match=r"triggered more than 20 times.*max_method_calls"):
-        F(max_method_calls=20).kickoff()
+    assert F().kickoff() == 25
+    assert F(max_method_calls=30).kickoff() == 25
+    with pytest.raises(FlowLoop, match=r"triggered more than 10 times.*max_method_calls"):
+        F(max_method_calls=10).kickoff()
 
 
 def test_a_second_kickoff_begins_anew_and_keeps_the_state():

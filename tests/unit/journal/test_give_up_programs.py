@@ -317,7 +317,12 @@ class Run:
 
 
 @given(programs())
-@settings(max_examples=int(EXAMPLES or 30), derandomize=not EXAMPLES, deadline=None, database=None)
+@settings(
+    max_examples=int(EXAMPLES or min(30, settings.default.max_examples)),
+    derandomize=not EXAMPLES,
+    deadline=None,
+    database=None,
+)
 def test_a_program_that_is_killed_anywhere_returns_the_same_and_makes_nothing_that_is_known_again(
     program: Program,
 ) -> None:
