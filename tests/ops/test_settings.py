@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from runner.client import submission
-from runner.client.embedded import membership
 from runner.core import hash_seed, settings
 from runner.core.settings import WorkerSettings
 from runner.tasks import capacity
@@ -46,6 +45,6 @@ def test_the_defaults_are_those_of_the_code(root: Path, monkeypatch: pytest.Monk
         "RUNNER_RESEND_AFTER": worker.resend_after,
         "RUNNER_ENVIRONMENT_IDLE": settings.environment_idle(),
         "RUNNER_DEMO_DELAY": settings.demo_delay(),
-        "RUNNER_REDIS_GRACE": membership.grace(),
+        "RUNNER_REDIS_GRACE": settings.redis_grace(),
         hash_seed.NAME: int(hash_seed.SEED),
     }

@@ -32,8 +32,7 @@ def _json(text: bytes) -> Any:
 
 
 def _openai_stream(body: bytes, on_chunk: OnChunk | None) -> Completion:
-    pieces: list[Piece] = []
-    gathered = Gathered(pieces.append if on_chunk is not None else None)
+    gathered = Gathered(on_chunk)
     for event in filter(None, body.split(b"\n\n")):
         if event == b"data: [DONE]":
             break
@@ -41,11 +40,7 @@ def _openai_stream(body: bytes, on_chunk: OnChunk | None) -> Completion:
         if chunk.error is not None:
             raise Unreadable("it reports an error")
         gathered.add(chunk)
-    whole = gathered.whole()
-    if on_chunk is not None:
-        for piece in pieces:  # all can be read: it is not read again by the client
-            on_chunk(piece)
-    return whole
+    return gathered.whole()
 
 
 _READ: Mapping[tuple[str, bool], Callable[[bytes, OnChunk | None], Completion]] = {
@@ -62,7 +57,12 @@ def can_read(client: str, streamed: bool) -> bool:
 
 def read(client: str, streamed: bool, body: bytes, on_chunk: OnChunk | None = None) -> Completion | None:
     """Return the answer in this body; None if its client is needed. ``on_chunk`` is called with the streamed pieces."""
+    pieces: list[Piece] = []
     try:
-        return _READ[client, streamed](body, on_chunk)
+        found = _READ[client, streamed](body, pieces.append if on_chunk is not None else None)
     except (Unreadable, ValueError, TypeError, AttributeError):
         return None
+    if on_chunk is not None:
+        for piece in pieces:  # all can be read: it is not read again by the client, also if this raises
+            on_chunk(piece)
+    return found

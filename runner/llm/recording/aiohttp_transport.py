@@ -20,7 +20,7 @@ from runner.journal.current_journal import current_journal
 from runner.llm.recording import idempotency_header, unrecorded, wire
 from runner.llm.recording.forked_processes import forks
 from runner.llm.recording.recorded_call import RecordedCall, Tee, parse_request
-from runner.llm.recording.wrapping import precede, wrap
+from runner.llm.recording.wrapping import wrap
 from runner.modelserver.stubs import elsewhere
 
 # Without their types, as what is private of them is used
@@ -35,11 +35,15 @@ def install(module: Any) -> None:
     """Have the sessions of ``aiohttp.client`` journaled. Does nothing the second time."""
     wrap(module.ClientSession, "_request", _journaled)
     wrap(module.ClientRequest, "send", _watched)
-    precede(module.ClientSession, "_ws_connect", _look_at_socket)
+    wrap(module.ClientSession, "_ws_connect", _counted)
 
 
-def _look_at_socket(session: Any, url: Any, **_: Any) -> None:
-    unrecorded.look_at_socket(str(_address(session, url, None)))
+def _counted(theirs: Any) -> Any:
+    async def ws_connect(self: Any, url: Any, **kw: Any) -> Any:  # which is refused where it is awaited
+        unrecorded.look_at_socket(str(_address(self, url, None)))
+        return await theirs(self, url, **kw)
+
+    return ws_connect
 
 
 def _journaled(theirs: Any) -> Any:

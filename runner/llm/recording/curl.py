@@ -1,5 +1,6 @@
 """Calls of models by curl, through pycurl or curl_cffi, which no journal keeps: each is counted, by host and path."""
 
+from collections.abc import Callable
 from typing import Any
 
 from runner.llm.recording import unrecorded
@@ -24,12 +25,17 @@ def _watch_many(multi: Any) -> None:
 
 
 def _watch_one(easy: Any) -> None:
-    for name in ("setopt", "setopt_string"):
-        precede(easy, name, lambda handle, option, value: _asked_by(handle).set(option, value))
-    precede(easy, "unsetopt", lambda handle, option: _asked_by(handle).set(option, None))
-    precede(easy, "reset", lambda handle: _asked_by(handle).reset())
-    for name in ("perform", "perform_rb", "perform_rs"):
-        precede(easy, name, lambda handle, *_, **__: _asked_by(handle).leaves())
+    looks: dict[str, Callable[..., object]] = {
+        **dict.fromkeys(
+            ("setopt", "setopt_string"), lambda handle, option, value: _asked_by(handle).set(option, value)
+        ),
+        "unsetopt": lambda handle, option: _asked_by(handle).set(option, None),
+        "reset": lambda handle: _asked_by(handle).reset(),
+        **dict.fromkeys(("perform", "perform_rb", "perform_rs"), lambda handle, *_, **__: _asked_by(handle).leaves()),
+    }
+    for name, look in looks.items():
+        if hasattr(easy, name):  # each library has some of them
+            precede(easy, name, look)
     wrap(easy, "duphandle", _copied)
 
 

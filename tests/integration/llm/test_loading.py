@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from runner.llm.recording import loading
+from runner.llm.recording.wrapping import precede, wrap
 from runner.tasks.preloading import Preloading
 
 
@@ -38,3 +39,10 @@ def test_one_that_a_thread_is_importing_is_journaled_when_that_is_done(
 def test_a_worker_watches_before_it_imports_what_others_use(installed: list[str]) -> None:
     Preloading("redis://nowhere")
     assert any(isinstance(one, loading._Finder) for one in sys.meta_path)
+
+
+@pytest.mark.parametrize("way", [wrap, precede])
+def test_a_library_without_the_method_that_is_wrapped_is_not_loaded_unjournaled(way: Any) -> None:
+    """Its calls would be paid again after a kill, and nobody told."""
+    with pytest.raises(AttributeError, match="send"):
+        way(type("Connection", (), {}), "send", lambda theirs: theirs)

@@ -12,6 +12,9 @@ from websockets.asyncio.client import connect as connect_async
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import connect
 
+from runner.core.errors import UsageError
+from runner.modelserver.stubs import using
+
 from .wire_server import WireServer
 
 
@@ -65,3 +68,17 @@ def test_each_is_counted(way: Callable[[str], None], account: Any, attempt: Any)
         attempt(task)
         place = here.removeprefix("://")
         assert account.past == [f"{place}/realtime", f"{place}/responses"]
+
+
+def test_where_a_stand_in_answers_one_of_aiohttp_is_refused_as_it_is_awaited(account: Any, attempt: Any) -> None:
+    """As its other errors are: code may begin several, and then wait for each."""
+
+    async def go() -> None:
+        async with aiohttp.ClientSession() as session:
+            with using("demo"):
+                asked = session.ws_connect("ws://127.0.0.1:9/realtime")
+                with pytest.raises(UsageError, match="--demo cannot answer this call"):
+                    await asked
+
+    attempt(lambda: asyncio.run(go()))
+    assert account.past == []

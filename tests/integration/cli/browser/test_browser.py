@@ -144,6 +144,21 @@ def test_the_buttons_do_what_the_keys_do(play, source, fakes):
     assert [(command.verb, command.branch) for command in handler.commands] == [("resume", ""), ("fork", "")]
 
 
+def test_a_question_is_left_by_the_mouse_and_by_enter_on_its_button(play, source, fakes):
+    handler = fakes.FakeHandler()
+
+    async def story(screen):
+        await screen.choose(source.kept[1])
+        await screen.click("#fork")
+        await screen.click("#no")
+        await screen.press("f", "x", "tab", "enter")
+        assert handler.commands == []
+        await screen.press("f", "y", "tab", "tab", "enter")
+
+    play(story, source, handler)
+    assert [(command.verb, command.branch) for command in handler.commands] == [("fork", "y")]
+
+
 def test_what_is_done_in_this_process_is_done_once_the_screen_is_left(play, source, fakes):
     handler = fakes.FakeHandler(leaves_screen=True)
 
