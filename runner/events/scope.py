@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from runner.core.context_value import ContextValue
 from runner.events import kickoff
 from runner.events.base import BaseEvent
 from runner.events.kickoff import Stack as Stack
@@ -82,9 +81,17 @@ def set_triggering_event_id(event_id: str | None) -> None:
     _triggering_event_id.set(event_id)
 
 
-def triggered_by_scope(event_id: str) -> ContextValue[str | None]:
-    """Context in which emitted events were caused by this event."""
-    return ContextValue(_triggering_event_id, event_id)
+@contextmanager
+def triggered_by_scope(event_id: str) -> Iterator[None]:
+    """Context in which emitted events were caused by this event. It may be left in another context than it was entered
+    in, as by an async generator that another task closes.
+    """
+    before = _triggering_event_id.get()
+    _triggering_event_id.set(event_id)
+    try:
+        yield
+    finally:
+        _triggering_event_id.set(before)
 
 
 class MismatchBehavior(Enum):

@@ -132,7 +132,8 @@ else  -- as most do: fewer questions
   if sent or left <= 0 or asked_for(on, "task_completed") then needs("ZADD") end
   if left <= 0 then
     needs("ZREM", "PEXPIRE")
-    if batch then needs("HINCRBY") else needs("COPY", "RENAME") end
+    if batch then needs("HINCRBY") end
+    if to_settle((latest or 0) + 2, batch) then needs("COPY", "RENAME") end
     if tonumber(known.bundle[2] or 0) < 2 then needs("PEXPIREAT") end
   end
   if waits then needs("RPOP", "ZREM") end

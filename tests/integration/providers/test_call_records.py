@@ -10,7 +10,7 @@ import pytest
 from redis import Redis
 
 from runner.core.errors import ClaimLost
-from runner.core.ledger import STEP, AccountKey, Usage
+from runner.core.ledger import STEP, AccountKey, Usage, ledger_field
 from runner.journal.recorder import BegunStep, DoneStep
 from runner.providers.redis import keys
 from runner.providers.redis.claimed_steps import ClaimedSteps
@@ -137,3 +137,11 @@ def test_a_ledger_that_is_none_is_refused_before_anything_is_written(driver: Dri
     with pytest.raises(Exception, match=r"record_call\.lua: ledger is not"):
         task.record_step("s#2", "1", replayed=0, entry=OTHER, usage=Usage(5, 2))
     assert driver.redis.hgetall(task._run) == before
+
+
+def test_a_call_is_counted_in_the_line_that_scripts_count_in(redis: Redis) -> None:
+    """Whatever stands in a name: a worker of an older version, and what is replayed or in doubt, count by a script."""
+    names = [*map(chr, range(0x180)), "\u2028", "\ufffd", "\U0001f600", "a/b", '\\"', "\\/"]
+    for number, name in enumerate(names):
+        place = (name, f"t{name}", names[number - 1], f"{name}m{name}")
+        assert ledger_field(*place) == redis.eval("return cjson.encode(ARGV)", 0, *place), place

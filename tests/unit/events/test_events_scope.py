@@ -210,6 +210,28 @@ def test_the_cause(bus):
     assert emit(bus, "two").triggered_by_event_id is None
 
 
+def test_the_cause_may_be_left_in_another_context(bus):
+    async def caused():
+        with triggered_by_scope("cause"):
+            yield get_triggering_event_id()
+
+    async def closes_in_another_task():
+        events = caused()
+        assert await anext(events) == "cause"
+        await asyncio.create_task(events.aclose())
+
+    asyncio.run(closes_in_another_task())
+    entered = triggered_by_scope("cause")
+    contextvars.copy_context().run(entered.__enter__)
+    entered.__exit__(None, None, None)
+    assert get_triggering_event_id() is None
+
+
+def test_a_function_may_be_called_for_a_cause(bus):
+    asked = triggered_by_scope("cause")(get_triggering_event_id)
+    assert (asked(), asked(), get_triggering_event_id()) == ("cause", "cause", None)
+
+
 # -- contexts
 
 

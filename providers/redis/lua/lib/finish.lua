@@ -1,3 +1,6 @@
+-- Whether the stream of a run that ends is settled. Of a long one it would save little, and take its time. A run of a batch began with
+-- one that was settled, and grew by what it needs.
+local function to_settle(many, batch) return many <= 200 and not (batch and many <= 20) end
 -- End a branch: none of its jobs are sent any more. With the last one that ran, the keys of the run get a lifetime.
 --
 -- known: nil or, of a branch that runs, what the caller has read: "events", how many the run has, which this stores; and "done", its
@@ -34,9 +37,7 @@ local function finish(home, run, name, status, err, at, known)
   redis.call("ZREM", active_key(home), r[1])
   local keep = countable(r[2])
   redis.call("ZADD", expiring_key(home), at + keep, r[1])
-  -- Of a long stream it would save little, and take its time. A run of a batch began with one that was settled, and grew by what it needs.
-  local many = known.events or tonumber(r[7] or 0)
-  if many <= 200 and not (r[5] and many <= 20) then settle(run) end
+  if to_settle(known.events or tonumber(r[7] or 0), r[5]) then settle(run) end
   if r[5] then leave_batch(r[5], r[4] == name and status or redis.call("HGET", run, "status"), ran and -1 or 0, keep) end
   each_key(run, function(k) redis.call("PEXPIRE", k, keep) end, known.done, known.bare)
   if r[3] == "" then return end

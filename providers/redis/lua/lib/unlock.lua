@@ -10,9 +10,10 @@ end
 local function forget_planned(record, attempts)
   if attempts > 0 then redis.call("HDEL", record, "context", "timeout", "pool") end
 end
--- One that a resume set aside is no longer that.
+-- One that a resume set aside is no longer that. (HMGET, which every caller has called before: a commit does not ask for HGET
+-- where a resume by an older version counted none.)
 local function put_in_flight(branch, task)
-  if redis.call("SADD", open_key(branch), task) == 0 and tonumber(redis.call("HGET", branch, "aside") or "0") > 0 then
+  if redis.call("SADD", open_key(branch), task) == 0 and tonumber(redis.call("HMGET", branch, "aside")[1] or "0") > 0 then
     redis.call("HINCRBY", branch, "aside", -1)
   end
 end
