@@ -120,7 +120,7 @@ def batch_rows(server: Server, many: int) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "crew.py").write_text(ONE_TASK)
         read = prepare(f"{folder}/crew.py")
-    fields = run_fields(read, None, None, None, "small", KEEP)
+    fields = run_fields(read, None, "small", keep=KEEP)
     runs.put_bundle(read.packed.sha256, read.packed.data)
     scripts = []
     for first in range(0, many, CHUNK):

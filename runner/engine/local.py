@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from runner.core.errors import Interrupted
 from runner.core.jobs import Claim, Job, Scope
@@ -19,7 +19,7 @@ from runner.engine.attempt import Attempt, Loaded, Retries, next_delay
 from runner.engine.decisions import Fail, Retry, Stopped
 from runner.engine.executor import Executor
 from runner.engine.observers import Observers
-from runner.journal.cancellation.cancel_scope import CancelScope, Wakeup
+from runner.journal.cancellation.cancel_scope import CancelScope, Wakeup, Write
 from runner.journal.cancellation.timing import timed
 from runner.journal.nested import ChildJournal
 from runner.journal.recorder import OneByOne
@@ -190,10 +190,21 @@ class StateCancelScope(CancelScope):
 class _StateWrite:
     """A change of the state: no stop interrupts it, and no checkpoint is written in between."""
 
-    def __init__(
-        self, write: contextlib.AbstractContextManager[None], lock: contextlib.AbstractContextManager[Any]
-    ) -> None:
+    def __init__(self, write: Write, lock: contextlib.AbstractContextManager[Any]) -> None:
         self._write, self._lock = write, lock
+
+    @property
+    def entries(self) -> Self:
+        """Itself: whoever enters by these takes the lock, too."""
+        return self
+
+    def append(self, _: None, /) -> None:
+        """Enter."""
+        self.__enter__()
+
+    def pop(self) -> None:
+        """Leave."""
+        self.__exit__()
 
     def __enter__(self) -> None:
         self._write.__enter__()

@@ -374,7 +374,7 @@ class StepRecords(Turns):
         return partial(self._acknowledge, frame, text, usage, acknowledged)
 
     def _acknowledge(self, frame: Frame, text: str, usage: Usage, acknowledged: Callable[[], None]) -> None:
-        writing = self.cancel_scope.writing
+        writing = self.cancel_scope.write.entries
         writing.append(None)  # as `write`, which would be two more calls
         try:
             with self._writing:

@@ -8,7 +8,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from runner.core import waiting
 from runner.core.clock import SYSTEM, Clock
@@ -30,9 +30,8 @@ class CancelScope:
         self._in_call, self._in_write = _InCall(), _InWrite()  # which do not refer to this: no collector is needed
         self.call: contextlib.AbstractContextManager[None] = self._in_call
         """In here the task is inside a step: a deferrable stop waits for its end."""
-        self.write: contextlib.AbstractContextManager[None] = self._in_write
+        self.write: Write = self._in_write
         """In here the task writes to the store: no stop breaks in."""
-        self.writing = self._in_write.many  #: has one more element, whatever it is, for each thread that is in there
         self._asleep: dict[Wakeup, None] = {}
         self._forced = False
         self._with_person = 0.0
@@ -73,7 +72,7 @@ class CancelScope:
     def check_in_call(self) -> None:
         """Raise the stop here, inside a call but not a write, if the task is to stop before the call ends."""
         stop = self._in_call.stop
-        if stop is not None and not self._in_write.many and (self._forced or not getattr(stop, "deferrable", False)):
+        if stop is not None and not self._in_write.entries and (self._forced or not getattr(stop, "deferrable", False)):
             raise stop
 
     def sleep_in_call(self, seconds: float) -> None:
@@ -129,7 +128,31 @@ class CancelScope:
         """Whether the stop may be raised in the task right now; ``force`` breaks into calls too."""
         with self._lock:
             call = self._in_call
-            return call.stop is not None and not self._in_write.many and (force or not call.many)
+            return call.stop is not None and not self._in_write.entries and (force or not call.many)
+
+
+class Entries(Protocol):
+    """Entered by `append`, left by `pop`: of a list these are no calls of Python."""
+
+    def append(self, entry: None, /) -> None:
+        """Enter."""
+
+    def pop(self) -> None:
+        """Leave."""
+
+
+class Write(Protocol):
+    """Encloses a write to the store, as a context or by its ``entries``."""
+
+    @property
+    def entries(self) -> Entries:
+        """One for each thread that is in here."""
+
+    def __enter__(self) -> None:
+        """Enter."""
+
+    def __exit__(self, *_: object) -> None:
+        """Leave."""
 
 
 class _InCall:
@@ -153,16 +176,16 @@ class _InCall:
 class _InWrite:
     """Encloses a write to the store."""
 
-    __slots__ = ("many",)
+    __slots__ = ("entries",)
 
     def __init__(self) -> None:
-        self.many: list[None] = []
+        self.entries: list[None] = []
 
     def __enter__(self) -> None:
-        self.many.append(None)
+        self.entries.append(None)
 
     def __exit__(self, *_: object) -> None:
-        self.many.pop()
+        self.entries.pop()
 
 
 _waiting: dict[int, "Wakeup"] = {}

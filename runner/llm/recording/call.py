@@ -135,7 +135,7 @@ class Call:
             self.mark_sent()
             return
         self._noted = True
-        writing = self._cancel_scope.writing
+        writing = self._cancel_scope.write.entries
         writing.append(None)  # as `write`, which would be two more calls
         try:
             self._journal.enter(self.frame, intent_only=True)

@@ -271,7 +271,7 @@ class RecordedCall:
             self._unusable(body)
             return _nothing
         journal, text = self._journal, self._answered(body, usage)
-        writing = journal.cancel_scope.writing
+        writing = journal.cancel_scope.write.entries
         writing.append(None)  # as `write`, which would be two more calls
         try:
             acknowledged = journal.post_result(self._call.frame, text, usage, reported=self._observer.reports)

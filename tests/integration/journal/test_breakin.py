@@ -54,7 +54,7 @@ def test_a_write_that_begins_as_a_task_is_to_be_broken_into_ends_first() -> None
                 for _ in range(300):
                     pass
         inside += len(writes)
-        assert not cancel_scope._in_write.many
+        assert not cancel_scope._in_write.entries
     assert inside == 0
 
 

@@ -70,7 +70,7 @@ def test_a_finished_run_of_one_task_is_small(client: Client, redis: Redis, write
     """Whatever the server's settings: what it allotted for more events is given back when the run ends."""
     crew = write_crew('from runner import Crew, Task\ncrew = Crew(tasks=[Task(name="work", run=lambda ctx: "done")])\n')
     read, run, driver = prepare(str(crew)), "r-0123456789ab", Driver(redis, PipelinedConnection(redis))
-    fields = run_fields(read, {"n": 1}, None, None, "jobs", KEEP)
+    fields = run_fields(read, {"n": 1}, "jobs", keep=KEEP)
     fields["target"] = "a-machine:/home/somebody/projects/crew.py::crew"
     driver.runs.put_bundle(read.packed.sha256, read.packed.data)
     assert driver.runs.create(run, read.plan, fields) == "created"

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import ClassVar
 
 import pytest
@@ -202,3 +202,24 @@ def test_who_begins_after_the_stop_is_stopped_at_once():
     stops.pause(60)
     with pytest.raises(Interrupted, match="the end"), stops.watching(scope, None, None):
         pytest.fail("it began")
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_a_write_holds_the_lock_of_the_state_however_it_is_entered(inline: bool) -> None:
+    lock = threading.RLock()
+    scope = local.StateCancelScope(lock)
+
+    def is_free() -> bool:
+        with ThreadPoolExecutor(1) as other:
+            return other.submit(lock.acquire, blocking=False).result()
+
+    if inline:  # as on a model call's way
+        entries = scope.write.entries
+        entries.append(None)
+        held = not is_free()
+        entries.pop()
+    else:
+        with scope.write:
+            held = not is_free()
+    assert held
+    assert is_free()

@@ -348,5 +348,5 @@ def test_what_is_asked_for_at_submit_is_in_the_fleets_words_too(tmp_path):
         "from runner.flows import Flow, start\n\n\nclass One(Flow):\n    @start()\n    def a(self): ...\n", "utf-8"
     )
     asked = ["method_execution_finished", "flow_finished", "SIGTERM"]
-    fields = run_fields(prepare(str(file)), {}, 3, asked, "runner", 60.0)
+    fields = run_fields(prepare(str(file)), {}, "runner", max_checkpoints=3, checkpoint_on=asked, keep=60.0)
     assert fields["checkpoint_on"] == ",task_completed,crew_kickoff_completed,SIGTERM,"

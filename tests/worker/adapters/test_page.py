@@ -74,7 +74,7 @@ for file, inputs, models in json.load(sys.stdin):
     try:
         found = prepare(file, alone=True)
         with contextlib.closing(found.reader):
-            run_fields(found, inputs, None, None, "runner", 60.0, models)
+            run_fields(found, inputs, "runner", keep=60.0, models=models)
         print("[0]")
     except UsageError as error:
         print(json.dumps([str(error)]))
