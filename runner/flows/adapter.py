@@ -155,11 +155,9 @@ class FlowAdapter(GrowingAdapter):
 
     def _made(self, crew: Any) -> Flow[Any]:
         """Create a flow object for one task, so that no attribute of one method's ``self`` reaches the next."""
-        if isinstance(crew, type):
-            with created_quietly():
-                flow: Flow[Any] = created(crew)
-        else:
-            flow = copy.copy(crew)
+        with created_quietly():  # an author's ``__copy__`` may create one, too
+            flow: Flow[Any] = created(crew) if isinstance(crew, type) else copy.copy(crew)
+        if not isinstance(crew, type):
             flow.__dict__.pop("_lock", None)
             flow._reset()
             flow._state = states.twin(crew.committed_state)

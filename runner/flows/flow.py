@@ -174,7 +174,10 @@ class Flow(FlowLog, MemoryMethods, Generic[S]):
         given: dict[str, Any] = {"inputs": inputs, "input_files": input_files, "from_checkpoint": from_checkpoint}
         if self.stream and not nested_kickoffs.is_begun():
             return self.stream_events(**given, restore_from_state_id=restore_from_state_id)
-        return _wait_for(self.kickoff_async(**given, restore_from_state_id=restore_from_state_id))
+        # No event loop runs while a provider reads it.
+        if (restored := self._from(from_checkpoint, restore_from_state_id)) is not None:
+            return restored.kickoff(inputs=inputs, input_files=input_files)
+        return _wait_for(self.kickoff_async(inputs, input_files, None, restore_from_state_id))
 
     async def kickoff_async(
         self,
@@ -188,8 +191,7 @@ class Flow(FlowLog, MemoryMethods, Generic[S]):
         if self.stream and not nested_kickoffs.is_begun():
             given: dict[str, Any] = {"inputs": inputs, "input_files": input_files, "from_checkpoint": from_checkpoint}
             return self.astream(**given, restore_from_state_id=restore_from_state_id)
-        restored = self._from(from_checkpoint, restore_from_state_id)
-        if restored is not None:
+        if (restored := self._from(from_checkpoint, restore_from_state_id)) is not None:
             return await restored.kickoff_async(inputs=inputs, input_files=input_files)
         if isinstance(self.checkpoint, CheckpointConfig) and self.checkpoint.restore_from is not None:
             engine_of("flow_snapshots").take_up(self, self.checkpoint)
@@ -434,6 +436,5 @@ def _wait_for(coroutine: Any) -> Any:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(coroutine)
-    context = contextvars.copy_context()
     with ThreadPoolExecutor(1, thread_name_prefix="flow") as pool:
-        return pool.submit(context.run, asyncio.run, coroutine).result()
+        return pool.submit(contextvars.copy_context().run, asyncio.run, coroutine).result()

@@ -47,11 +47,13 @@ class KickoffEventFilter(EventRouting):
         if not self._is_last():
             return
         given = None if inputs is None else dict(inputs)
-        started = CrewKickoffStartedEvent(crew_name=self._crew.name, inputs=given)
+        self._tell_code(CrewKickoffStartedEvent(crew_name=self._crew.name, inputs=given))
         completed = CrewKickoffCompletedEvent(crew_name=self._crew.name, output=None)
         self._make_whole(completed)
-        for event in (started, completed):
-            self.route(self._crew, event, Who.CODE if self._is_reported(event.type) else Who.NONE, event.type)
+        self._tell_code(completed)
+
+    def _tell_code(self, event: Any) -> None:
+        self.route(self._crew, event, Who.CODE if self._is_reported(event.type) else Who.NONE, event.type)
 
     def emit(self, source: Any, event: Any) -> Any:
         """Emit an event; of this crew's kickoff, the code's handlers receive one start and one end."""

@@ -1,5 +1,6 @@
 """Flows restored: with which code, at the next start, on a fork, waiting for a person."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,33 @@ def test_a_flow_that_is_given_goes_on_itself(where):
     flow = F("second")
     flow.kickoff(from_checkpoint=CheckpointConfig(restore_from=where))
     assert flow.state["used"] == "second"
+
+
+def test_a_kickoff_that_a_subclass_overrides_is_called_on_what_is_restored_and_its_provider_may_use_asyncio(where):
+    told: list[tuple[str, Any]] = []
+
+    class Remote(JsonProvider):
+        def from_checkpoint(self, location):
+            asyncio.run(asyncio.sleep(0))
+            return super().from_checkpoint(location)
+
+    class F(Flow):
+        def kickoff(self, *args, **given):
+            told.append(("kickoff", given.get("from_checkpoint") is not None))
+            return super().kickoff(*args, **given)
+
+        async def kickoff_async(self, *args):
+            told.append(("kickoff_async", args[2] is not None))
+            return await super().kickoff_async(*args)
+
+        @start()
+        def a(self):
+            return "a"
+
+    F(checkpoint=each(where)).kickoff()
+    told.clear()
+    assert F().kickoff(from_checkpoint=CheckpointConfig(restore_from=where, provider=Remote())) == "a"
+    assert told == [("kickoff", True), ("kickoff", False), ("kickoff_async", False)]
 
 
 def test_another_flow_is_refused_by_name(where):

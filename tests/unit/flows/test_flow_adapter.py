@@ -18,6 +18,7 @@ from runner.core.plan.expansion import Committed, Shared
 from runner.crews.crew import CrewOutput
 from runner.engine import adapters
 from runner.engine.work import Work
+from runner.events import FlowCreatedEvent, event_bus
 from runner.events.work_events import CrewKickoffStartedEvent, TaskCompletedEvent
 from runner.flows import Flow, and_, listen, or_, router, start
 from runner.flows.adapter import FLOW
@@ -197,6 +198,23 @@ class FakeRecorder(OneByOne):
     def drop_step(self, *entry: Any, **about: Any) -> None: ...
 
     def record_step(self, step: str, value: str, **about: Any) -> None: ...
+
+
+def test_a_flow_that_its_author_copies_by_creating_one_is_told_of_once():
+    class Copied(Flow):
+        def __copy__(self):
+            return Copied()
+
+        @start()
+        def a(self):
+            return "a"
+
+    told: list[str] = []
+    with event_bus.scoped_handlers():
+        event_bus.on(FlowCreatedEvent)(lambda source, event: told.append(event.flow_name))
+        FakeBranch(Copied()).run()
+        event_bus.flush()
+    assert told == ["Copied"]
 
 
 def test_methods_one_after_the_other():
