@@ -155,7 +155,9 @@ BUDGETS = {
     "next task": Cost(calls=176, sent=1, trips=1, inside=25, received=553, answered=343),
     "next run": Cost(calls=181, sent=1, trips=1, inside=48, received=499, answered=337),
     "next run of a batch": Cost(calls=183, sent=1, trips=1, inside=50, received=499, answered=337),
-    "agent": Cost(calls=902, sent=6, trips=4, inside=71, received=2326, answered=803),
+    "agent": Cost(
+        calls=903, sent=6, trips=4, inside=71, received=2326, answered=803
+    ),  # 902.0, up to 1.9 more when busy
     "step": Cost(calls=34, sent=1, trips=1, inside=6, received=438, answered=78),
     "mapped step": Cost(calls=34, sent=0, trips=0, inside=0, received=40, answered=1),
     "call": Cost(calls=68, sent=1, trips=1, inside=9, received=800, answered=5),
@@ -277,6 +279,6 @@ def test_one_more_costs_no_more_than_it_did(what, server, redis, tmp_path, monke
     counted = (found.sent, found.trips, found.inside)
     assert tuple(map(round, counted)) == (budget.sent, budget.trips, budget.inside), "to be written down if it is less"
     assert math.floor(found.calls) <= budget.calls * MARGIN, "one in many steps may meet a beat"
-    assert found.received <= budget.received + 4, "what took longer than usual is written with more digits"
+    assert found.received <= budget.received + 6, "what took longer than usual is written with more digits"
     assert math.floor(found.answered) <= budget.answered, "and so is what is answered"
     assert found.garbage <= budget.garbage, "something of it refers to itself"
