@@ -1,6 +1,7 @@
 """Which jobs a process takes, and with which it continues: its environment, its pools, its slice of time."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +9,18 @@ import pytest
 
 from runner.bundles import signing
 from runner.bundles.task_files import Workdir
-from runner.core.jobs import Job, Needed, Refusal
+from runner.core.errors import ClaimLost, Interrupted
+from runner.core.jobs import Claim, Job, Needed, Refusal
 from runner.core.states import RunStatus
 from runner.crews import kickoff_callbacks
 from runner.engine import code_cache, jobs
-from runner.engine.decisions import Commit, Fail, Retry
+from runner.engine.decisions import Commit, Fail, Lost, Release, Retry
 from runner.engine.environments import Environments
 from runner.engine.event_relay import TaskEvents
 from runner.engine.jobs import JobExecutor
+from runner.engine.local import LocalStops
+from runner.journal.cancellation.cancel_scope import CancelScope
+from runner.modelserver import stubs
 from runner.providers.memory.task import MemoryTask
 from runner.testing.in_process import InProcess
 
@@ -103,6 +108,73 @@ def test_a_process_continues_with_what_its_pools_do_until_its_time_is_over(
     here.executor._time_slice = 0.0
     here.step()
     assert here.executor.next is None
+
+
+class Ends(LocalStops):
+    """Its process begins to end, or loses its claim, while a task is at work."""
+
+    why: BaseException | None = None
+
+    @contextlib.contextmanager
+    def watching(self, cancel_scope: CancelScope, claim: Claim, timeout: float | None) -> Iterator[None]:
+        self.draining = self.why is None
+        with super().watching(cancel_scope, claim, timeout):
+            try:
+                yield
+            finally:
+                if self.why is not None:
+                    cancel_scope.ask(self.why)
+
+
+def test_a_process_that_drains_continues_with_nothing(here: InProcess, begun: Callable[..., str]) -> None:
+    here.executor._time_slice, here.executor._serves = 60.0, ("",)
+    here.executor._stops = here.executor._executor._stops = Ends()
+    begun(CHAIN)
+    _, decision = here.step() or pytest.fail("nothing to do")
+    assert isinstance(decision, Commit)
+    assert here.executor.next is None
+
+
+@pytest.mark.parametrize(
+    ("raised", "why", "outcome"),
+    [
+        ("SystemExit(1)", None, Release),
+        ("ValueError('cut short')", Interrupted("the worker ends"), Release),
+        ("ValueError('cut short')", ClaimLost("another worker has it"), Lost),
+        ("ValueError('its own')", None, Fail),
+    ],
+)
+def test_what_a_task_raises_as_it_is_ended_is_no_failure_of_its_own(
+    raised: str, why: BaseException | None, outcome: type, here: InProcess, begun: Callable[..., str]
+) -> None:
+    stops = Ends()
+    stops.why = why
+    here.executor._executor._stops = stops
+    begun(f"""
+        def work(ctx):
+            raise {raised}
+
+        crew = Crew(tasks=[Task(name="a", run=work)])
+        """)
+    _, decision = here.step() or pytest.fail("nothing to do")
+    assert type(decision) is outcome
+
+
+def test_the_models_of_a_run_that_asks_for_it_are_stood_in_for(here: InProcess, begun: Callable[..., str]) -> None:
+    code = """
+        from runner.journal.current_journal import sole_journal
+        from runner.modelserver import stubs
+
+        def work(ctx):
+            return f"{stubs.chosen()} {sole_journal().standin}"
+
+        crew = Crew(tasks=[Task(name="a", run=work)])
+        """
+    asking, run = begun(code, standin="demo"), begun(code)
+    with stubs.using(None):
+        here.work()
+    assert here.texts(asking) == {"a": "demo demo"}
+    assert here.texts(run) == {"a": "None None"}
 
 
 def test_a_method_that_ends_while_another_changes_the_state_looks_again(

@@ -9,6 +9,7 @@ from typing import ClassVar
 import pytest
 
 from runner.core.errors import Interrupted
+from runner.core.jobs import Claim, Job
 from runner.core.ledger import AccountKey, Usage
 from runner.core.output import UsageMetrics
 from runner.core.plan import Plan, PlannedTask, frontier
@@ -21,6 +22,11 @@ from runner.journal.journal import Journal
 DIAMOND = Plan(
     "crew", (PlannedTask("a"), PlannedTask("b", ("a",)), PlannedTask("c", ("a",)), PlannedTask("d", ("b", "c")))
 )
+
+CLAIM = Claim(
+    Job("r", "main", "a", 1), worker="", token=1, failures=0, failed=0, adapter="", inputs={}, rerun_mask="",
+    plan_digest="", crew="", scope=local._SCOPE, recorded={},
+)  # fmt: skip
 
 
 class DiamondWork:
@@ -223,3 +229,13 @@ def test_a_write_holds_the_lock_of_the_state_however_it_is_entered(inline: bool)
             held = not is_free()
     assert held
     assert is_free()
+
+
+def test_a_stop_reaches_the_tasks_that_are_at_work() -> None:
+    stops, scope = local.LocalStops(), CancelScope()
+    with stops.watching(scope, CLAIM, None):
+        assert scope.stopping is None
+        stops.stop("the kickoff was interrupted")
+        assert isinstance(scope.stopping, Interrupted)
+    with pytest.raises(Interrupted), stops.watching(CancelScope(), CLAIM, None):
+        pass
