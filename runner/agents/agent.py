@@ -104,9 +104,9 @@ class Agent(BaseModel):
         engine = engine_of("crews")
         restored = engine.apply_checkpoint(self, from_checkpoint)
         if restored is not None:
-            return cast(LiteAgentOutput, restored.kickoff(messages, response_format, input_files))
-        asked = engine.prepare_asking(self, messages, response_format, input_files)
-        return cast(LiteAgentOutput, engine.ask(asked))
+            given = {"messages": messages, "response_format": response_format, "input_files": input_files}
+            return cast(LiteAgentOutput, restored.kickoff(**given))
+        return cast(LiteAgentOutput, engine.ask(self._prepare_kickoff(messages, response_format, input_files)))
 
     async def kickoff_async(
         self,
@@ -122,6 +122,10 @@ class Agent(BaseModel):
         return cast(LiteAgentOutput, output)
 
     akickoff = kickoff_async
+
+    def _prepare_kickoff(self, *given: Any) -> Any:
+        """Return what a kickoff asks."""
+        return engine_of("crews").prepare_asking(self, *given)
 
     @classmethod
     def from_checkpoint(cls, config: CheckpointConfig, **code: Any) -> Self:

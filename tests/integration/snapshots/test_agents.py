@@ -180,6 +180,22 @@ def test_a_restored_agent_that_is_asked_something_else_begins_a_new_conversation
     assert other.llm.asked[0][1:] == ["two?"]
 
 
+def test_a_kickoff_that_a_subclass_overrides_is_called_by_names_on_what_is_restored(place):
+    class Own(Agent):
+        def kickoff(self, *, messages, **given):
+            said.append((messages, sorted(name for name, value in given.items() if value is not None)))
+            return super().kickoff(messages, **given)
+
+    said: list[Any] = []
+    one = Own(role="writer", goal="write", backstory="Well read.", llm=Model("owls"))
+    one.checkpoint = CheckpointConfig(location=place.location, on_events=["lite_agent_execution_completed"])
+    one.kickoff(messages="What flies?")
+    assert (
+        one.kickoff(messages="What flies?", from_checkpoint=CheckpointConfig(restore_from=place.at(-1))).raw == "owls"
+    )
+    assert said == [("What flies?", []), ("What flies?", ["from_checkpoint"]), ("What flies?", [])]
+
+
 def test_from_checkpoint_and_fork_of_an_agent(place):
     config = CheckpointConfig(location=place.location, on_events=["lite_agent_execution_completed"])
     one = agent("owls", checkpoint=config)
