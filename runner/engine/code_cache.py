@@ -23,6 +23,7 @@ from runner.core import output as outputs
 from runner.core.clock import SYSTEM
 from runner.core.context_value import ContextValue
 from runner.core.errors import BundleDamaged, DiskTrouble, RelativePath, TaskError, Unsigned, needed_on_disk
+from runner.core.fork_safe_lock import ForkSafeLock
 from runner.core.interpolation import interpolate
 from runner.core.jobs import Claim
 from runner.engine import adapters
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 TOUCH_EVERY = 1.0  #: seconds: a bundle's folder says when it was last used, for who removes the others
 
 _loading = threading.Lock()
-_making = threading.RLock()  #: held for a moment, without a wait: a task's threads have one folder
+_making = ForkSafeLock()  #: held for a moment, without a wait: a task's threads have one folder
 
 
 @contextlib.contextmanager

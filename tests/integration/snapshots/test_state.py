@@ -154,6 +154,35 @@ def test_the_async_way_is_the_same(database):
     assert [info.parent_id for info in database.infos] == [None, database.infos[0].id]
 
 
+def test_a_write_that_is_cancelled_has_failed(place):
+    import asyncio
+
+    class Hanging(JsonProvider):
+        async def acheckpoint(self, *args: Any, **about: Any) -> str:
+            begun.set()
+            await asyncio.Event().wait()
+
+    async def cancelled() -> None:
+        writing = asyncio.create_task(state.acheckpoint(place.location))
+        await begun.wait()
+        writing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await writing
+
+    begun, told, state = asyncio.Event(), [], RuntimeState(root=[made()])
+    state.provider = Hanging()
+    with event_bus.scoped_handlers():
+
+        @event_bus.on("checkpoint_started", "checkpoint_failed", "checkpoint_completed")
+        def tell(source: Any, event: Any) -> None:
+            told.append((event.type, getattr(event, "error", "")))
+
+        asyncio.run(cancelled())
+        event_bus.flush()
+    assert told == [("checkpoint_started", ""), ("checkpoint_failed", "CancelledError")]
+    assert state.checkpoint_id is None
+
+
 def test_a_restored_state_goes_on_under_the_checkpoint(place):
     state = RuntimeState(root=[made()])
     where = state.checkpoint(place.location)

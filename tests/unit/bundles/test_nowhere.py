@@ -95,6 +95,30 @@ def test_a_task_that_ends_takes_no_code_that_is_read_away_from_its_folder(
     assert Path.cwd() == here
 
 
+@pytest.mark.slow
+def test_a_process_that_a_task_forks_has_its_folder_while_another_task_makes_one(tmp_path: Path) -> None:
+    claim: Any = SimpleNamespace(adapter="native")
+    folder = AttemptFolder(claim, SimpleNamespace(), SimpleNamespace(), lambda: tmp_path / "work")
+    held, done = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with code_cache._making:
+            held.set()
+            done.wait(60)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    held.wait(60)
+    if not (child := os.fork()):
+        signal.alarm(10)
+        folder._made()
+        os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    done.set()
+    thread.join()
+    assert status == 0
+
+
 def test_a_folder_is_listed_only_where_something_may_have_been_made_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
