@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from runner.core.errors import ClaimLost
-from runner.core.jobs import Claim
+from runner.core.jobs import Claim, within_tasks
 from runner.core.ledger import (
     NO_TOKENS,
     STEP,
@@ -87,6 +87,8 @@ class ClaimedSteps:
         line.missed = self._missed
         self._heard = time.monotonic()  # when the store last said that the claim holds
         self._lock = line.lock  # a task may have threads
+        if within_tasks(claim.scope.triggers):
+            self._unnumbered = list(claim.recorded)
 
     @property
     def _journal(self) -> str:
@@ -211,11 +213,11 @@ class ClaimedSteps:
 
     def _settle(self, posted: Any) -> None:
         """Return when a record that was posted is acknowledged."""
-        raise NotImplementedError
+        raise NotImplementedError  # `PostedSteps` does it, and alone has such records
 
     def _send_events(self) -> None:
         """Send those that were to go with what is written next."""
-        raise NotImplementedError
+        raise NotImplementedError  # `RunEvents` does it, and alone has such events
 
     def _quiet(self) -> bool:
         """Whether the store has not been heard for a moment."""

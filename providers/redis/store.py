@@ -10,10 +10,10 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from json.encoder import encode_basestring
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from runner.core.errors import one_line
-from runner.core.jobs import ANY, Claim, Job, Needed, Refusal, within_tasks
+from runner.core.jobs import ANY, Claim, Job, Needed, Refusal
 from runner.core.ledger import Counters, counters_text
 from runner.core.made_once import early_names
 from runner.core.output import TaskOutput, pack_output
@@ -36,9 +36,6 @@ from runner.providers.redis.run_events import RunEvents
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.scripts import Executor, claimed, milliseconds, specifications, stamp
 from runner.providers.redis.workers import Workers
-
-if TYPE_CHECKING:
-    from runner.providers.redis.shared_connection import ConnectionSide
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +106,7 @@ class RedisStore:
         return {key: output.as_task_output(key) for key, output in found.items()}
 
 
-@early_names("_begin", "_append", "_me", "_said", "_sent", "_is_awaited")
+@early_names("_begin", "_append", "_me", "_said", "_sent", "_is_awaited", "end_events", "next")
 class ClaimedTask(RunEvents):
     """The writes that a claim allows. Each shows the token; `ClaimLost` if it no longer holds.
 
@@ -117,18 +114,8 @@ class ClaimedTask(RunEvents):
     ``next`` is what its commit claimed for a process that continues.
     """
 
-    def __init__(
-        self,
-        line: "PipelinedConnection | ConnectionSide",
-        claim: Claim,
-        outgoing: Callable[[str], None] | None = None,
-        log: Log | None = None,
-    ) -> None:
-        super().__init__(line, claim, outgoing, log)
-        self.end_events = (0, 0)
-        self.next: Claim | None = None
-        if within_tasks(claim.scope.triggers):
-            self._unnumbered = list(claim.recorded)
+    end_events = (0, 0)
+    next: Claim | None = None
 
     def commit(self, output: str, unlocks: Iterable[PlannedTask], **how: Unpack[Ending]) -> str:
         """End the task with its output, a JSON object. Returns the branch's status after it."""
