@@ -103,10 +103,11 @@ class Agent(BaseModel):
         stop_if_read(None)
         engine = engine_of("crews")
         restored = engine.apply_checkpoint(self, from_checkpoint)
+        model = response_format or getattr(self, "response_format", None)  # a `LiteAgent`'s own
         if restored is not None:
-            given = {"messages": messages, "response_format": response_format, "input_files": input_files}
+            given = {"messages": messages, "response_format": model, "input_files": input_files}
             return cast(LiteAgentOutput, restored.kickoff(**given))
-        return cast(LiteAgentOutput, engine.ask(self._prepare_kickoff(messages, response_format, input_files)))
+        return cast(LiteAgentOutput, engine.ask(self._prepare_kickoff(messages, model, input_files)))
 
     async def kickoff_async(
         self,
@@ -155,13 +156,3 @@ class LiteAgent(Agent):
         if isinstance(given, dict) and "max_iterations" in given:
             return {("max_iter" if name == "max_iterations" else name): value for name, value in given.items()}
         return given
-
-    def kickoff(
-        self,
-        messages: "str | list[dict[str, Any]]",
-        response_format: type[BaseModel] | None = None,
-        input_files: "Mapping[str, Any] | None" = None,
-        from_checkpoint: CheckpointConfig | None = None,
-    ) -> LiteAgentOutput:
-        """Ask the agent and return its answer. Raises what its model raised."""
-        return super().kickoff(messages, response_format or self.response_format, input_files, from_checkpoint)

@@ -5,7 +5,9 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from runner.core.plan import Plan
+from runner.bundles import script
+from runner.bundles.program import Program
+from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.expansion import Expand
 from runner.engine.work import Work
 from runner.events.base import BaseEvent
@@ -66,6 +68,25 @@ class Adapter(Protocol):
     def models(self, crew: Any) -> dict[str, type[BaseModel]]:  # noqa: ARG002 - the port's names
         """Return the declared types of outputs by task; for a flow, by method."""
         return {}
+
+
+class ProgramAdapter(Adapter, Protocol):
+    """Programs (a function, a method, a file run as a script), each as one task."""
+
+    def accepts(self, thing: object) -> bool:
+        """Whether this is a `Program`."""
+        return isinstance(thing, Program)
+
+    def plan(self, crew: Program, name: str) -> Plan:
+        """One task, named like the function. Its inputs are the arguments that it needs."""
+        key = "main" if crew.name == script.NAME else crew.name
+        names = self.input_names(crew)
+        takes = None if names is None else tuple(names)
+        return Plan(crew=name, tasks=(PlannedTask(key),), inputs=frozenset(crew.needs), takes=takes)
+
+    def input_kinds(self, crew: Program) -> dict[str, str]:
+        """Return the type of each argument, by name, as the function annotates it."""
+        return dict(crew.kinds)
 
 
 class GrowingAdapter(Adapter, Protocol):

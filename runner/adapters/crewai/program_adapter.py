@@ -3,33 +3,19 @@
 import sys
 from typing import Any
 
-from runner.bundles import script
 from runner.bundles.program import Program
 from runner.core.plan import Plan, PlannedTask
-from runner.engine.adapter import Adapter
+from runner.engine.adapter import Adapter, ProgramAdapter
 from runner.engine.work import Work
 
 PROMPT = "prompt"  #: the input that an agent is asked
 
 
-class CrewAIProgramAdapter(Adapter):
-    """Plans and performs a program of several kickoffs (a function, a method, a file run as a script) as one task."""
+class CrewAIProgramAdapter(ProgramAdapter):
+    """Performs a program of several kickoffs as one task."""
 
     name = "crewai-program"
     disposable = True
-
-    def accepts(self, thing: object) -> bool:
-        """Whether this is a `Program`."""
-        return isinstance(thing, Program)
-
-    def plan(self, crew: Program, name: str) -> Plan:
-        """Build a plan of one task, named like the function. Its inputs are the arguments that it needs."""
-        key = "main" if crew.name == script.NAME else crew.name
-        return Plan(crew=name, tasks=(PlannedTask(key),), inputs=frozenset(crew.needs))
-
-    def input_kinds(self, crew: Program) -> dict[str, str]:
-        """Return the type of each argument, by name, as the function annotates it."""
-        return dict(crew.kinds)
 
     def perform(self, crew: Program, work: Work) -> str:
         """Run the whole program and return its output as it is stored."""

@@ -10,34 +10,18 @@ from runner.bundles.program import Program
 from runner.core import output as outputs
 from runner.core.class_names import Names
 from runner.core.plain_text import of_class
-from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.dependencies import EVERYTHING
-from runner.engine.adapter import Adapter
+from runner.engine.adapter import ProgramAdapter
 from runner.engine.work import Work
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+>$")  #: how the text of an object ends that has no text of its own
 
 
-class ProgramAdapter(Adapter):
-    """Plans and performs programs."""
+class AgentProgramAdapter(ProgramAdapter):
+    """Performs programs that run agents."""
 
     name = "program"
     remembers = True
-
-    def accepts(self, thing: object) -> bool:
-        """Programs."""
-        return isinstance(thing, Program)
-
-    def plan(self, crew: Program, name: str) -> Plan:
-        """One task, called as the function is."""
-        key = "main" if crew.name == script.NAME else crew.name
-        names = self.input_names(crew)
-        takes = None if names is None else tuple(names)
-        return Plan(crew=name, tasks=(PlannedTask(key),), inputs=frozenset(crew.needs), takes=takes)
-
-    def input_kinds(self, crew: Program) -> dict[str, str]:
-        """Return the type of each argument, as the function annotates it."""
-        return dict(crew.kinds)
 
     def input_names(self, crew: Program) -> list[str] | None:
         """The arguments of the function. A script has none: it reads no inputs."""
@@ -68,4 +52,4 @@ def _said(returned: Any, printed: str, work: Work) -> Any:
     return said
 
 
-PROGRAM = ProgramAdapter()
+PROGRAM = AgentProgramAdapter()

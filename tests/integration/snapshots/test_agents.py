@@ -9,6 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from runner import LLM, Agent, BaseLLM, CheckpointConfig, Crew, Task
+from runner.agents.agent import LiteAgent
 from runner.core import idempotency
 from runner.core.errors import BadCrew, BadInput, GuardrailFailed, ModelError, TaskError, TaskTimeout
 from runner.events import event_bus
@@ -70,6 +71,9 @@ def test_an_answer_that_is_to_be_a_model():
     class Bird(BaseModel):
         name: str
 
+    class Raw(BaseModel):
+        raw: str
+
     assert agent('{"name": "owl"}').kickoff("?", response_format=Bird).pydantic == Bird(name="owl")
     assert agent(Bird(name="hen")).kickoff("?", response_format=Bird).pydantic == Bird(name="hen")
     with pytest.raises(TaskError, match="the answer of 'writer' is no Bird: the whole: Invalid JSON"):
@@ -77,6 +81,9 @@ def test_an_answer_that_is_to_be_a_model():
     one = agent("An owl.", 'It is:\n```json\n{"name": "owl"}\n```')
     assert one.kickoff("?", response_format=Bird).pydantic == Bird(name="owl")
     assert "That answer does not fit: it is no Bird" in one.llm.asked[1][-1]
+    lite = LiteAgent(role="writer", llm=Model('{"name": "owl"}', '{"raw": "hen"}'), response_format=Bird)
+    assert lite.kickoff("?").pydantic == Bird(name="owl")
+    assert lite.kickoff("?", response_format=Raw).pydantic == Raw(raw="hen")
 
 
 class Endless(BaseLLM):
