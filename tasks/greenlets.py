@@ -78,6 +78,9 @@ class Loop(Protocol):
     def call(self, do: Callable[..., object], *arguments: Any) -> None:
         """Call it in the loop's thread. From any thread."""
 
+    def loads(self, more: int) -> None:
+        """So many more tasks, or fewer, load what others will use."""
+
     def in_turn(self, turn: Callable[[], None]) -> None:
         """Continue one task when it is its turn."""
 
@@ -222,10 +225,12 @@ class SwitchingTask(greenlet):
             return None
         others: list[SwitchingAlarm] = []
         self._loop.flights[key] = others
+        self._loop.loads(1)
         try:
             return self.in_thread(do)
         finally:
             del self._loop.flights[key]
+            self._loop.loads(-1)
             for one in others:
                 one.set()
 

@@ -168,9 +168,12 @@ class Supervisor:
 
     def _watch_leader(self, leader: str) -> None:
         """See at once that the leader's worker has exited, if it is of this machine."""
-        if leader != self._leader:
-            name = leader.partition("|")[0].removesuffix(SUFFIX)
-            self._exits.watch(_pids(worker for worker in self._workers.registered() if worker.id == name))
+        if leader == self._leader:
+            return
+        name = leader.partition("|")[0].removesuffix(SUFFIX)
+        found = [worker for worker in self._workers.registered() if worker.id == name]
+        self._exits.watch(_pids(found))
+        if found or not leader.partition("|")[0].endswith(SUFFIX):  # else it has yet to register
             self._leader = leader
 
     def _soon(self, pause: float) -> float:

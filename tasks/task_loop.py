@@ -24,29 +24,45 @@ log = logging.getLogger(__name__)
 AHEAD = 16  #: tasks that are taken before those taken earlier have begun, or have the thread that they wait for
 LOOKS = 16  #: at what came, while which the tasks that were begun, or stopped, continue before another one is
 BRIEF = 0.0001  #: seconds of the processor's time, which a look takes at most after which none of them continued
+HOLD = 0.25  #: seconds at most for which no other task begins, because a task loads what those after it use, too
 LONG = 0.1  #: seconds for which one task may have the thread before the log says so
 BROKEN = 75  #: exit code of a worker whose loop does not run any more
 
 
 class OneByOne:
-    """Calls for a loop, each made when the work that the ones before it started waits. The first is made at once if
-    this is ``eager``. All methods are for the loop.
+    """Calls for a loop, each made when the work that the ones before it started waits, and none while they are held.
+    The first is made at once if this is ``eager``. All methods are for the loop.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, eager: bool = False) -> None:
         self._loop, self._eager = loop, eager
         self._queue: deque[Callable[[], object]] = deque()
         self._looks = False
+        self._held: asyncio.TimerHandle | None = None
 
     def add(self, do: Callable[[], object]) -> None:
         """Add a call."""
         self._queue.append(do)
-        if not self._looks:
+        if not self._looks and self._held is None:
             self._looks = True
             if self._eager:
                 self._next()
             else:
                 self._look_soon()
+
+    def hold(self, seconds: float) -> None:
+        """Make no call until `let_go`, or for so many seconds."""
+        self._held = self._loop.call_later(seconds, self.let_go)
+
+    def let_go(self) -> None:
+        """Make the calls that are held."""
+        if self._held is None:
+            return
+        self._held.cancel()
+        self._held = None
+        if self._queue and not self._looks:
+            self._looks = True
+            self._loop.call_soon(self._look, 1, float("-inf"))  # who held them continues now
 
     def _next(self) -> None:
         try:
@@ -58,7 +74,7 @@ class OneByOne:
         self._loop.call_soon(self._look, 1, time.thread_time())
 
     def _look(self, looks: int, before: float) -> None:
-        if not self._queue:
+        if not self._queue or self._held is not None:
             self._looks = False
         elif looks < LOOKS and (now := time.thread_time()) - before > BRIEF:
             self._loop.call_soon(self._look, looks + 1, now)
@@ -82,13 +98,14 @@ class TaskLoop:
         self.loop = asyncio.new_event_loop()
         self.hub: greenlet = getcurrent()
         self.flights: dict[Hashable, list[SwitchingAlarm]] = {}
+        self._loads = 0
         self._free = [SimpleNamespace(place=n) for n in reversed(range(places))]
         self._idle = threading.Event()
         self._idle.set()
         self._active, self._counting = 0, threading.Lock()
         self._turns: deque[Callable[[], None]] = deque()
-        # Of many that are handed over at a time, the first has made its call before the second begins; where each began
-        # as soon as the thread was free, it came after ten others.
+        # Of many that are handed over at a time, the first has made its call before the second begins, also where it
+        # loads their crew file; where each began as soon as the thread was free, it came after ten others.
         self._to_begin, self._to_stop = OneByOne(self.loop), OneByOne(self.loop, eager=True)
         self._thread = threading.Thread(target=self._run, name="tasks", daemon=True)
 
@@ -137,6 +154,16 @@ class TaskLoop:
         notifying all of them first took a second, in which other workers could have continued them.
         """
         self._to_stop.add(do)
+
+    def loads(self, more: int) -> None:
+        """So many more tasks, or fewer, load what others will use: those are not to begin only to wait for it, or take
+        its time. They begin if it takes long, as they may be of other crews.
+        """
+        was, self._loads = self._loads, self._loads + more
+        if not self._loads:
+            self._to_begin.let_go()
+        elif not was:
+            self._to_begin.hold(HOLD)
 
     def in_turn(self, turn: Callable[[], None]) -> None:
         """Continue one task for each poll of the connections: however many there are, no connection waits long."""

@@ -5,6 +5,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -76,6 +77,49 @@ def test_one_that_never_stops_holds_up_others_for_so_many_looks_alone(tasks: Any
     begin_at_a_time(tasks, [lambda: waiter().awaited(works_on()), lambda: others.append(1)])
     tasks.results()
     assert 1 <= steps <= task_loop.LOOKS + 1
+
+
+def test_the_first_has_made_its_call_before_the_second_begins_though_it_loads_for_all_of_them(tasks: Any) -> None:
+    said: list[tuple[int, str]] = []
+
+    def task(number: int) -> None:
+        said.append((number, "begun"))
+        for what in ("crew file", "client"):
+            if what not in loaded:
+                waiter().once(what, partial(load, what))
+        waiter().awaited(calls(number))
+
+    def load(what: str) -> None:
+        tasks.turned()  # the thread has looked whether another task may begin
+        loaded.append(what)
+
+    async def calls(number: int) -> None:
+        said.append((number, "called"))
+
+    loaded = list[str]()
+    begin_at_a_time(tasks, [lambda number=number: task(number) for number in range(8)])
+    tasks.results()
+    assert loaded == ["crew file", "client"]
+    assert said == [(number, what) for number in range(8) for what in ("begun", "called")]
+
+
+def test_others_begin_while_one_loads_for_long(tasks: Any) -> None:
+    others = threading.Semaphore(0)
+
+    def loads(number: int) -> bool | None:
+        return waiter().once(number, lambda: others.acquire(timeout=10) and others.acquire(timeout=10))
+
+    begin_at_a_time(tasks, [lambda: loads(1), others.release, lambda: loads(2), others.release, others.release,
+                            others.release])  # fmt: skip
+    assert sorted(map(str, tasks.results())) == ["None"] * 4 + ["True"] * 2
+
+
+def test_others_begin_when_the_one_that_loaded_is_stopped(tasks: Any) -> None:
+    def fails() -> None:
+        raise Interrupted("stopped")
+
+    begin_at_a_time(tasks, [lambda: waiter().once("crew file", fails), lambda: 2])
+    assert list(map(type, tasks.results())) == [Interrupted, int]
 
 
 def test_of_many_that_are_stopped_the_first_has_ended_before_the_others_are_told(tasks: Any) -> None:

@@ -128,6 +128,28 @@ def test_the_exit_of_a_worker_of_this_machine_is_seen_at_once(tmp_path: Path) ->
         assert follows._follow() == leads._lead() == QUICK
 
 
+def test_a_leader_whose_worker_has_yet_to_register_is_looked_for_again() -> None:
+    asked: list[str] = []
+    workers: list[WorkerInfo] = []
+    one = Supervisor(lambda: None, "s", WorkerSettings())
+    one._server = "here"
+    leader = "w:supervisor|here:7"
+    one._workers = SimpleNamespace(
+        leader=lambda: leader,
+        registered=lambda *_: asked.append(leader) or workers,
+        connected=lambda _: {7},
+        count=lambda: 1,
+    )
+    one._follow()
+    workers.append(WorkerInfo("w", 1000, "{}"))
+    for _ in range(3):
+        one._follow()
+    leader = "supervisor-host-1|here:7"  # one without a worker
+    for _ in range(3):
+        one._follow()
+    assert asked == ["w:supervisor|here:7"] * 2 + ["supervisor-host-1|here:7"]
+
+
 def test_a_look_just_after_an_exit_is_not_the_second_of_two() -> None:
     """A worker elsewhere that has reconnected has as long to register as it had."""
     dead: list[str] = []
