@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Required, TypedDict
 
 from runner.core import output as outputs
@@ -23,6 +24,7 @@ COUNTERS = (
 _OF_TOOLS = {name: name.removeprefix("tools_") for name in COUNTERS if name.startswith("tools_")}
 
 _OF_STEPS = [name for name in COUNTERS if name not in _OF_TOOLS]
+_counts_of_steps = attrgetter(*_OF_STEPS)
 
 EVENTS_KEPT, EVENTS_PER_TASK = 2000, 50
 """How many events of a run are kept, the newest: at least so many, and so many more for each task that was planned."""
@@ -88,7 +90,7 @@ class RunRecord:
     def ledger(self) -> dict[str, Any]:
         """The account of the run's steps: a person's own and calls of models; apart from them, what tools did."""
         return {
-            **{name: getattr(self, name) for name in _OF_STEPS},
+            **dict(zip(_OF_STEPS, _counts_of_steps(self), strict=True)),
             "tools": {"paid": self.tools_paid, "replayed": self.tools_replayed, "in_doubt": self.tools_in_doubt},
         }
 

@@ -4,12 +4,12 @@ import json
 from collections.abc import Mapping, Sequence
 
 from runner.core.output import unpack_output
-from runner.core.plan import Plan, frontier
+from runner.core.plan import Plan
 from runner.core.states import RunStatus
 from runner.providers.records import BranchRecord, Committed, NewRun, RunRecord, committed_record
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.connection import Client
-from runner.providers.redis.records import RUN_FIELDS, branch_record, present, run_record
+from runner.providers.redis.records import branch_record, mapping, run_record
 from runner.providers.redis.scripts import specifications
 from runner.providers.redis.stream import entries_of
 
@@ -33,7 +33,7 @@ class Batches:
             runs=json.dumps([{"id": one.id, "number": one.number, **one.fields} for one in runs]),
             fields=json.dumps(fields),
             plan=plan.to_json(),
-            ready=specifications(frontier(plan, frozenset())),
+            ready=specifications(plan.first),
             tasks_left=len(plan.tasks),
         )
         return answers
@@ -60,15 +60,14 @@ class Batches:
 
         Those whose current branch has a history are left out.
         """
-        pipe = self.client.pipeline(transaction=False)
+        commands = list[tuple[str, str]]()
         for run_id in run_ids:
-            pipe.hmget(keys.run_key(run_id, self.home), RUN_FIELDS)
-            pipe.hgetall(keys.branch_key(run_id, MAIN, self.home))
-            pipe.hgetall(keys.key("outputs_key", branch_key=keys.branch_key(run_id, MAIN, self.home)))
-        answers = pipe.execute()
+            branch = keys.branch_key(run_id, MAIN, self.home)
+            outputs = keys.key("outputs_key", branch_key=branch)
+            commands += ("HGETALL", keys.run_key(run_id, self.home)), ("HGETALL", branch), ("HGETALL", outputs)
+        answers = map(mapping, self.client.ask_all(commands))
         found: dict[str, tuple[RunRecord, BranchRecord, Mapping[str, Committed]]] = {}
-        for run_id, fields, line, stored in zip(run_ids, *(answers[i::3] for i in range(3)), strict=True):
-            run = present(fields)
+        for run_id, run, line, stored in zip(run_ids, answers, answers, answers, strict=True):
             if "status" in run and run.get("branch", MAIN) == MAIN and line.keys().isdisjoint(HISTORY):
                 committed = {task: committed_record(unpack_output(text), MAIN) for task, text in stored.items()}
                 found[run_id] = run_record(run_id, run), branch_record(MAIN, line), committed

@@ -2,10 +2,11 @@
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any, TypeAlias, TypeVar
 
+import hiredis
 from redis import ConnectionPool, Redis
 from redis.backoff import NoBackoff
 from redis.client import Pipeline
@@ -94,13 +95,34 @@ class NoticingClient(_Noticing, Redis):
 
     def execute_command(self, *command: Any, **options: Any) -> Any:
         """Send a command and return its answer."""
-        ask: Callable[..., Any] = super().execute_command
+        return self.mending(partial(super().execute_command, *command, **options))
+
+    def mending(self, ask: Callable[[], T]) -> T:
+        """Return what ``ask`` returns, once more where keys were overwritten that could be removed."""
         try:
-            return ask(*command, **options)
+            return ask()
         except NotNow as error:
             if not (error.overwritten and self.mend()):
                 raise
-            return ask(*command, **options)
+            return ask()
+
+    def ask_all(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Return the answers to commands that go in one round trip, as they come: a hash is a list.
+
+        It does without redis-py's pipeline, which calls 35 functions for each of them.
+        """
+        return self.mending(partial(self._ask_all, b"".join(map(hiredis.pack_command, commands)), len(commands)))
+
+    def _ask_all(self, packed: bytes, many: int) -> list[Any]:
+        connection: Any = self.connection_pool.get_connection()
+        try:
+            connection.send_packed_command([packed])
+            return [connection.read_response() for _ in range(many)]
+        except BaseException:
+            connection.disconnect()  # what is unread there would be another's answer
+            raise
+        finally:
+            self.connection_pool.release(connection)
 
     def pipeline(self, transaction: bool = True, shard_hint: Any = None) -> Pipeline:
         """Commands in one round trip."""

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from runner.core.ledger import LedgerRow
 from runner.core.states import RunStatus
@@ -14,6 +15,11 @@ RUN_FIELDS = (
     *(*COUNTERS, "recoveries"),
 )
 """What of a run's hash is in its record."""
+
+
+def mapping(answer: Any) -> dict[str, str]:
+    """Return what HGETALL answered: a list, or by a newer protocol a mapping."""
+    return answer if isinstance(answer, dict) else dict(zip(answer[::2], answer[1::2], strict=True))
 
 
 def event_record(run_id: str, stream_id: str, fields: dict[str, str]) -> Event:
@@ -38,8 +44,13 @@ def branch_record(name: str, found: dict[str, str]) -> BranchRecord:
         error=found.get("error", ""),
         created_at=int(float(found["created_at"])) if found.get("created_at") else None,
         ended_at=int(float(found["ended_at"])) if found.get("ended_at") else None,
-        inputs=json.loads(found.get("inputs", "{}")),
+        inputs=_inputs(found),
     )
+
+
+def _inputs(found: Mapping[str, str]) -> dict[str, Any]:
+    text = found.get("inputs", "{}")
+    return json.loads(text) if text != "{}" else {}
 
 
 def in_flight(
@@ -84,7 +95,7 @@ def run_record(run_id: str, found: Mapping[str, str]) -> RunRecord:
         queue=name_of(found.get("queue", "")),
         bundle=found.get("bundle", ""),
         plan_digest=found.get("plan", ""),
-        inputs=json.loads(found.get("inputs", "{}")),
+        inputs=_inputs(found),
         standin=found.get("standin", ""),
         **{name: int(found[name]) for name in counters if name in found},
     )

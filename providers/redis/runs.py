@@ -78,7 +78,7 @@ class Runs:
                 of=fields["bundle"],
                 fields=json.dumps(fields),
                 plan=plan.to_json(),
-                ready=specifications(frontier(plan, frozenset())),
+                ready=specifications(plan.first),
                 tasks_left=len(plan.tasks),
             )
         )

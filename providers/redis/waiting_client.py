@@ -1,6 +1,6 @@
 """A client for the command line and `Client`: it retries for half a minute while the server is unavailable."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -63,8 +63,13 @@ class WaitingClient(NoticingClient):
 
     def execute_command(self, *command: Any, **options: Any) -> Any:
         """Send a command and return its answer. Raises `StoreLost` where it was not waited for, or in vain."""
-        ask = partial(super().execute_command, *command, **options)
-        return self.ask(ask, repeatable=command[0] not in _SCRIPTS)
+        if command[0] in _SCRIPTS:
+            return self.ask(partial(self.mending, partial(self._run_script, command)), repeatable=False)
+        return self.ask(partial(super().execute_command, *command, **options), repeatable=True)
+
+    def ask_all(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """The same of commands that go in one round trip, none of them a script."""
+        return self.ask(partial(super().ask_all, commands), repeatable=True)
 
     def pipeline(self, transaction: bool = True, shard_hint: Any = None) -> Pipeline:
         """Commands in one round trip."""
@@ -76,8 +81,6 @@ class WaitingClient(NoticingClient):
         """Return what ``call`` returns, which asks the server once."""
         try:
             with _texts():
-                if self.reached and not repeatable:
-                    self._wait(self._connect, TRANSIENT_ERRORS)
                 answer = self._wait(call, TRANSIENT_ERRORS if self.reached and repeatable else REFUSES)
         except TRANSIENT_ERRORS as error:
             if not self.reached:
@@ -89,10 +92,15 @@ class WaitingClient(NoticingClient):
         self.reached = True
         return answer
 
-    def _connect(self) -> None:
-        """Have a connection that is open: where that fails nothing was sent."""
+    def _run_script(self, command: tuple[Any, ...]) -> Any:
+        """Run a script on a connection that is open: while there is none nothing was sent, and it is waited for."""
         pool = self.connection_pool
-        pool.release(pool.get_connection())
+        connection: Any = self._wait(pool.get_connection, TRANSIENT_ERRORS if self.reached else ())
+        try:
+            connection.send_command(*command)
+            return self.parse_response(connection, command[0])
+        finally:
+            pool.release(connection)
 
     def _wait(self, call: Callable[[], T], passing: tuple[type[Exception], ...]) -> T:
         def once() -> T:

@@ -473,7 +473,7 @@ class Client:
 
     def patient(self, call: Callable[[], Any], handle: RunHandle) -> Any:
         """Call ``call``, retrying while the store is away. A run that is waited for always has a worker."""
-        backoff = Backoff(0.1, 1.0)
+        backoff: Backoff | None = None
         while True:
             try:
                 found = call()
@@ -481,5 +481,6 @@ class Client:
                     self.ensure_worker(self.store.runs.field(handle.id, "queue") or self.store.queue(None))
                 return found
             except TRANSIENT_ERRORS:
+                backoff = backoff or Backoff(0.1, 1.0)
                 time.sleep(backoff.pause())
                 self.store.tend()

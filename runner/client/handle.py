@@ -271,13 +271,13 @@ def unrecorded_in(events: Iterable[Event]) -> dict[str, int]:
 
 def ledger_of(runs: Runs, run: RunRecord, order: Sequence[str] = ()) -> dict[str, Any]:
     """Return the ledger of a run, with its rows in this order of tasks."""
-    place, ledger = {task: i for i, task in enumerate(order)}, run.ledger
-    called = any(count for name, count in ledger.items() if name != "tools")
+    ledger = run.ledger
+    called = any(map(ledger.get, ledger.keys() - {"tools"}))
     prices = NO_PRICES if run.standin else configured(run.created_at if called else None)
-    lines = sorted(
-        runs.ledger(run.id) if called else (),
-        key=lambda one: (one.branch != "main", one.branch, place.get(one.task, len(place))),
-    )
+    lines = runs.ledger(run.id) if called else []
+    if lines:
+        place = {task: i for i, task in enumerate(order)}
+        lines.sort(key=lambda one: (one.branch != "main", one.branch, place.get(one.task, len(place))))
     by_tool = runs.tools(run.id) if any(ledger["tools"].values()) else {}
     by = [line.to_dict(prices) for line in lines]
     return {**ledger, **spent(lines, prices), "by": by, "by_tool": by_tool}

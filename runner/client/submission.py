@@ -53,6 +53,8 @@ class Prepared:
     packed: Bundle
     code: str
     checkpoints: CheckpointConfig | None
+    origin: str
+    """The machine and the file that it was read from, with the object there."""
     output_files: dict[str, str]
     shapes: str
     adapter: str
@@ -205,6 +207,7 @@ def prepare(
         packed=packed,
         code=code_digest(packed),
         checkpoints=config and CheckpointConfig.model_construct(**config),
+        origin=f"{socket.gethostname()}:{target.file.resolve()}" + (f"::{found['attr']}" if found["attr"] else ""),
         **{name: value for name, value in found.items() if name not in ("plan", "checkpoints")},
         environment=f"{wanted.digest} {target.file.relative_to(target.root).as_posix()}" if wanted is not None else "",
         reader=reader,
@@ -285,13 +288,12 @@ def run_fields(
         except ValidationError as error:
             raise UsageError(format_field_errors(error).partition(": ")[2]) from None
     triggers = [prepared.triggers.get(event, event) for event in config.on_events] if config else []
-    target = prepared.target
     return {
         "crew": prepared.plan.crew,
         "bundle": prepared.packed.sha256,
         "code": prepared.code,
         **prepared.names_of_code(),
-        "target": f"{socket.gethostname()}:{target.file.resolve()}" + (f"::{prepared.attr}" if prepared.attr else ""),
+        "target": prepared.origin,
         "plan": prepared.plan.digest,
         "result_task": prepared.plan.result,
         "output_files": json.dumps(prepared.output_files),

@@ -60,6 +60,8 @@ def given_as_json(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 def stored(inputs: Mapping[str, Any]) -> str:
     """Return the inputs as they are stored. Raises `BadInput` with what is wrong."""
+    if not inputs:
+        return "{}"
     text = json.dumps(given_as_json(inputs), ensure_ascii=False, sort_keys=True)
     if len(text.encode()) > MOST_BYTES:
         raise BadInput(too_large("the inputs"))

@@ -9,7 +9,7 @@ import json
 import math
 import os
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +28,12 @@ def configured(at_ms: int | None = None) -> Prices:
     if not given:
         return Prices(listed=partial(_listed, at=at))
     try:
-        found = json.loads(given if given.startswith("{") else Path(given).read_text("utf-8"))
-        currency = found.pop(CURRENCY, USD)
-        if not (isinstance(currency, str) and currency.isalpha()):
-            raise ValueError
-        return Prices(
-            {str(model): _price(price) for model, price in found.items()}, currency.upper(), partial(_listed, at=at)
-        )
+        if given.startswith("{"):
+            by_model, currency = _read(given)
+        else:
+            about = Path(given).stat()
+            by_model, currency = _read_file(given, (about.st_ino, about.st_mtime_ns, about.st_size))
+        return Prices(by_model, currency, partial(_listed, at=at))
     except OSError as error:
         raise UsageError(f"{VARIABLE} names a file that cannot be read: {given}: {error.strerror}") from None
     except (ValueError, TypeError, AttributeError):
@@ -43,6 +42,20 @@ def configured(at_ms: int | None = None) -> Prices:
             'answer, or like {"MODEL": {"prompt": 3, "completion": 15, "cached": 0.3, "cache_write": 3.75}}, or the '
             "name of a file with it"
         ) from None
+
+
+@lru_cache(maxsize=1)  # each result of a batch has a ledger
+def _read(text: str) -> tuple[dict[str, Price | None], str]:
+    found = json.loads(text)
+    currency = found.pop(CURRENCY, USD)
+    if not (isinstance(currency, str) and currency.isalpha()):
+        raise ValueError
+    return {str(model): _price(price) for model, price in found.items()}, currency.upper()
+
+
+@lru_cache(maxsize=1)
+def _read_file(name: str, identity: tuple[int, ...]) -> tuple[dict[str, Price | None], str]:  # noqa: ARG001 - a changed one is read again
+    return _read(Path(name).read_text("utf-8"))
 
 
 def _price(given: Any) -> Price | None:

@@ -125,8 +125,17 @@ class Plan:
                 todo.extend(self.by_key[one].after)
         return [task.key for task in self.tasks if task.key in seen]
 
+    @cached_property
+    def first(self) -> tuple[PlannedTask, ...]:
+        """The tasks that a run begins with."""
+        return tuple(frontier(self, frozenset()))
+
     def to_json(self) -> str:
         """Return the stored form: compact, and the same on every machine."""
+        return self._stored
+
+    @cached_property
+    def _stored(self) -> str:
         tasks: list[dict[str, Any]] = []
         for task in self.tasks:
             entry: dict[str, Any] = {"key": task.key}
