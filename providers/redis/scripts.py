@@ -29,8 +29,6 @@ from typing import Any, Protocol
 import hiredis
 from redis.exceptions import NoScriptError
 
-from runner.core.jobs import Claim, Job, Scope
-from runner.core.output import unpack_output
 from runner.core.plan import PlannedTask
 from runner.providers.records import EVENTS_KEPT, EVENTS_PER_TASK
 from runner.providers.redis import envelope, stream
@@ -186,7 +184,7 @@ class PackedScript:
         self._head = b"*%d\r\n%b" % (3 + len(first) + rest, parts[parts.index(b"\n") + 1 :])
         self._skipped = len(b"*%d\r\n" % rest)
 
-    def __call__(self, client: Executor, *rest: str | int) -> Any:
+    def __call__(self, client: Executor, *rest: str | bytes | int) -> Any:
         """Run it with the other slots, in their order: as `LuaScript` does."""
         try:
             packed: bytes = hiredis.pack_command(rest)  # type: ignore[arg-type]  # as `packed`, which would be a call
@@ -364,56 +362,18 @@ def _stamp_of(second: int) -> str:
     return time.strftime("%Y%m%dT%H%M%S", time.gmtime(second))
 
 
+def context_text(task: PlannedTask) -> str:
+    """A task's context as the scripts take it: a JSON list of tasks."""
+    return _text(task.context) if task.context else "[]"
+
+
 def specifications(tasks: Iterable[PlannedTask], *, needs: int | None = None) -> str:
     """Tasks as the JSON list that the scripts take: how many each waits for, all before it unless ``needs`` says how
     many; its context, its timeout in ms, its pool."""
     found = []
     for task in tasks:
-        context = encode_basestring(_text(task.context)) if task.context else '"[]"'
+        context = encode_basestring(context_text(task))
         text = f'"task":{encode_basestring(task.key)},"needs":{len(task.after) if needs is None else needs}'
         text += f',"context":{context},"timeout":"{milliseconds(task.timeout) if task.timeout else 0}"'
         found.append(f'{{{text},"pool":{encode_basestring(task.pool)}}}' if task.pool else f"{{{text}}}")
     return f"[{','.join(found)}]"
-
-
-# -- what scripts return
-
-
-def claimed(worker: str, given: list[Any], job: Job | None = None) -> Claim:
-    """The claim that a script gave, as ``claim.lua`` says; without a ``job`` it names that itself (``commit.lua``)."""
-    _, token, failures, failed, bundle, module, attr, adapter, inputs, plan_digest, crew, standin = given[:12]
-    of_branch, of_task, of_claim, first, triggers, agent, opens, rerun_mask, changed, many = given[12:22]
-    at = 22
-    if job is None:
-        task, attempt, run_id, branch = given[22:26]
-        job, at = Job(run_id, branch, task, attempt), 26
-    context, recorded = given[at : at + many], given[at + many :]
-    return Claim(
-        job=job,
-        worker=worker,
-        token=token,
-        failures=failures,
-        failed=failed,
-        bundle=bundle,
-        module=module,
-        attr=attr,
-        adapter=adapter,
-        inputs=({} if inputs == "{}" else json.loads(inputs)) | (json.loads(changed) if changed else {}),
-        rerun_mask=rerun_mask,
-        plan_digest=plan_digest,
-        crew=crew,
-        standin=standin,
-        scope=Scope(of_branch, of_task, of_claim, bool(first), _triggers(triggers), agent, bool(opens)),
-        context={key: unpack_output(value) for key, value in _pairs(context) if value} if context else {},
-        recorded=dict(_pairs(recorded)) if recorded else {},
-    )
-
-
-@lru_cache(maxsize=256)  # one for all tasks that wait
-def _triggers(names: str) -> frozenset[str]:
-    return frozenset(filter(None, names.split(",")))
-
-
-def _pairs(flat: Any) -> Iterable[tuple[str, str]]:
-    """Return a flat reply as pairs."""
-    return zip(flat[::2], flat[1::2], strict=True)

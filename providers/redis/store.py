@@ -8,15 +8,15 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from json.encoder import encode_basestring
 from typing import Any, Unpack
 
 from runner.core.errors import one_line
-from runner.core.jobs import ANY, Claim, Job, Needed, Refusal
+from runner.core.jobs import ANY, Claim, Job, Needed, Refusal, Scope
 from runner.core.ledger import Counters, counters_text
 from runner.core.made_once import early_names
-from runner.core.output import TaskOutput, pack_output
+from runner.core.output import TaskOutput, pack_output, unpack_output
 from runner.core.plan import PlannedTask
 from runner.core.plan.dependencies import NOTHING
 from runner.core.plan.expansion import Expansion
@@ -34,7 +34,14 @@ from runner.providers.redis.rate_limit import RunPace
 from runner.providers.redis.restored_store import LostWrites
 from runner.providers.redis.run_events import RunEvents
 from runner.providers.redis.runs import Runs
-from runner.providers.redis.scripts import Executor, claimed, milliseconds, specifications, stamp
+from runner.providers.redis.scripts import (
+    Executor,
+    PackedScript,
+    context_text,
+    milliseconds,
+    specifications,
+    stamp,
+)
 from runner.providers.redis.workers import Workers
 
 log = logging.getLogger(__name__)
@@ -119,22 +126,60 @@ class ClaimedTask(RunEvents):
 
     def commit(self, output: str, unlocks: Iterable[PlannedTask], **how: Unpack[Ending]) -> str:
         """End the task with its output, a JSON object. Returns the branch's status after it."""
-        return self._commit(output, specifications(unlocks), "", how)
+        unlocks, nonce = tuple(unlocks), _nonce(how)
+        if nonce and len(unlocks) == 1 and not how["replayed"] and self._commit_next(output, *unlocks, how, nonce):
+            return "running"
+        return self._commit(output, specifications(unlocks), "", how, nonce)
 
     def expand(self, expansion: Expansion, version: str, **how: Unpack[Ending]) -> bool:
         """End a task of a plan that grows. False if the shared texts are of another version: nothing was done."""
         expanded = {"version": version, "put": expansion.put, "gone": expansion.gone, "notes": expansion.notes}
         ready = specifications(expansion.ready, needs=1)
         text = json.dumps(expanded, ensure_ascii=False)
-        return self._commit(expansion.output, ready, text, how) != "changed"
+        return self._commit(expansion.output, ready, text, how, _nonce(how)) != "changed"
 
-    def _commit(self, output: str, ready: str, expansion: str, how: Ending) -> str:
-        ms, used, process = how.get("ms"), how.get("used", NOTHING), how.get("process", "")
+    def _commit_next(self, output: str, following: PlannedTask, how: Ending, nonce: str) -> bool:
+        """End the task, and have the one after it claimed. False if more comes of it: nothing was done."""
+        if len(following.after) != 1 or following.context not in (None, (), following.after):
+            return False
+        with self._lock:
+            self._note_open_again()
+            if self._unsent is not None:
+                self._send_events()
+            if self._sent is not None and self._sent.sequence is None:
+                return False
+            claim, log = self._claim, self._log
+            answer = _commit_next(self._line.home, self._run, claim.job.branch, claim.worker, how["process"])(
+                self._line,
+                claim.job.task,
+                claim.token,
+                claim.scope.branch,
+                *_written(output, claim.job.task, how),
+                following.key,
+                context_text(following),
+                milliseconds(following.timeout) if following.timeout else 0,
+                following.pool,
+                log.count if log is not None else 0,
+                nonce,
+                stamp(),
+            )
+            if answer[0] != "committed":
+                return False
+            self._sure()
+            self._line.replicated()
+        if log is not None:
+            log.ended("commit")
+        self.end_events = (answer[1], 0)
+        self.next = claimed_next(claim, answer, following.key)
+        return True
+
+    def _commit(self, output: str, ready: str, expansion: str, how: Ending, nonce: str) -> str:
         with self._lock:
             self._note_open_again()
             if self._unsent is not None:
                 self._send_events()
             sent = self._sent
+        rest, log_entry = _written(output, self._claim.job.task, how)
         slots = {
             "home": self._line.home,
             "run": self._run,
@@ -143,15 +188,15 @@ class ClaimedTask(RunEvents):
             "journal": keys.key("journal_key", branch_key=self._branch, name=self._claim.job.task),
             "outputs": keys.key("outputs_key", branch_key=self._branch),
             "worker": self._claim.worker,
-            "output": pack_output(output[1:] if ms is None else f'"ms":{ms},{output[1:]}'),
-            "log_entry": f",{encode_basestring(self._claim.job.task)}{used.to_json()}]",
+            "output": rest,
+            "log_entry": log_entry,
             "replayed": counters_text(how["replayed"]),
             "next": ready,
             "expansion": expansion,
             "stamp": stamp(),
-            "process": process,
+            "process": how.get("process", ""),
             "queue": how.get("queue", ""),
-            "nonce": os.urandom(8).hex() if process else "",
+            "nonce": nonce,
             "recorded": self._log.count if self._log is not None else 0,
             "events": [] if sent is None or sent.sequence is not None else [sent.nonce],
         }
@@ -223,6 +268,23 @@ class ClaimedTask(RunEvents):
         return answer
 
 
+@lru_cache(maxsize=64)  # one for all tasks of a branch that a process does
+def _commit_next(home: str, run: str, branch: str, worker: str, process: str) -> PackedScript:
+    return PackedScript(scripts.load("commit_next"), home, run, branch, worker, process)
+
+
+def _nonce(how: Ending) -> str:
+    """One for an end whose process continues: a claim that came with an answer which was lost is asked for again."""
+    return os.urandom(8).hex() if how.get("process") else ""
+
+
+def _written(output: str, task: str, how: Ending) -> tuple[bytes, str]:
+    """A task's output, and its entry in the commit log, as the scripts take them."""
+    ms, used = how.get("ms"), how.get("used", NOTHING)
+    rest = pack_output(output[1:] if ms is None else f'"ms":{ms},{output[1:]}')
+    return rest, f",{encode_basestring(task)}{used.to_json()}]"
+
+
 def claim(
     line: PipelinedConnection,
     job: Job,
@@ -273,3 +335,78 @@ def hold(client: Client, claims: Sequence[Claim]) -> list[bool]:
 def mark(client: Client, job: Job, trigger: str) -> None:
     """Write a checkpoint of the branch that the task is on, if its run asked for one at this trigger."""
     scripts.load("mark").at(client, job.run_id, job.branch, key=job.task, trigger=trigger)
+
+
+# -- what scripts return of a claim
+
+
+def claimed(worker: str, given: list[Any], job: Job | None = None) -> Claim:
+    """The claim that a script gave, as ``claim.lua`` says; without a ``job`` it names that itself (``commit.lua``)."""
+    _, token, failures, failed, bundle, module, attr, adapter, inputs, plan_digest, crew, standin = given[:12]
+    of_branch, of_task, of_claim, first, triggers, agent, opens, rerun_mask, changed, many = given[12:22]
+    at = 22
+    if job is None:
+        task, attempt, run_id, branch = given[22:26]
+        job, at = Job(run_id, branch, task, attempt), 26
+    context, recorded = given[at : at + many], given[at + many :]
+    return Claim(
+        job=job,
+        worker=worker,
+        token=token,
+        failures=failures,
+        failed=failed,
+        bundle=bundle,
+        module=module,
+        attr=attr,
+        adapter=adapter,
+        inputs=_inputs(inputs, changed),
+        rerun_mask=rerun_mask,
+        plan_digest=plan_digest,
+        crew=crew,
+        standin=standin,
+        scope=Scope(of_branch, of_task, of_claim, bool(first), _triggers(triggers), agent, bool(opens)),
+        context={key: unpack_output(value) for key, value in _pairs(context) if value} if context else {},
+        recorded=dict(_pairs(recorded)) if recorded else {},
+        stored_inputs=(inputs, changed),
+    )
+
+
+def claimed_next(claim: Claim, given: list[Any], task: str) -> Claim:
+    """The claim on the next task of a claim's branch, of which ``commit_next.lua`` gave what is new."""
+    _, _, token, started, first, opens, *context = given
+    job, scope = claim.job, claim.scope
+    return Claim(
+        Job(job.run_id, job.branch, task, 1),
+        claim.worker,
+        token,
+        0,
+        0,
+        claim.adapter,
+        _inputs(*claim.stored_inputs),  # what the code of a task does to its own is not seen by the next
+        claim.rerun_mask,
+        claim.plan_digest,
+        claim.crew,
+        Scope(scope.branch, started, started, bool(first), scope.triggers, 0, bool(opens)),
+        {},
+        {job.task: unpack_output(context[0])} if context else {},
+        claim.bundle,
+        claim.module,
+        claim.attr,
+        claim.standin,
+        claim.stored_inputs,
+    )
+
+
+def _inputs(of_run: str, of_branch: str) -> dict[str, Any]:
+    """The inputs of a task: the run's, and those that differ on its branch."""
+    return ({} if of_run == "{}" else json.loads(of_run)) | (json.loads(of_branch) if of_branch else {})
+
+
+@lru_cache(maxsize=256)  # one for all tasks that wait
+def _triggers(names: str) -> frozenset[str]:
+    return frozenset(filter(None, names.split(",")))
+
+
+def _pairs(flat: Any) -> Iterable[tuple[str, str]]:
+    """Return a flat reply as pairs."""
+    return zip(flat[::2], flat[1::2], strict=True)

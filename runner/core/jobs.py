@@ -103,6 +103,8 @@ class Claim:
     module: str = ""
     attr: str = ""
     standin: str = ""
+    #: the run's inputs, and those that differ on the branch, as JSON: those of its next task are made of them
+    stored_inputs: tuple[str, str] = field(default=("{}", ""), compare=False, repr=False)
 
 
 ANY = "*"  #: a process that takes whatever environment a run asks for

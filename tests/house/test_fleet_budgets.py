@@ -152,7 +152,7 @@ class Cost(NamedTuple):
 
 BUDGETS = {
     "task": Cost(calls=205, sent=2, trips=2, inside=44, received=887, answered=786),
-    "next task": Cost(calls=176, sent=1, trips=1, inside=25, received=553, answered=343),
+    "next task": Cost(calls=166, sent=1, trips=1, inside=25, received=308, answered=50),
     "next run": Cost(calls=181, sent=1, trips=1, inside=48, received=499, answered=337),
     "next run of a batch": Cost(calls=183, sent=1, trips=1, inside=50, received=499, answered=337),
     # 902.0 calls, and up to 1.9 more on a busy machine.

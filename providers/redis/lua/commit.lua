@@ -2,7 +2,7 @@
 --
 -- KEYS home run branch task journal outputs
 -- ARGV name:text key:text token:int worker:text output:text log_entry:text replayed:entries? next:tasks expansion:expansion? stamp:text process:text queue:text nonce:text recorded:int events:rest
--- USES now queued emit refuse send unlock close account journals checkpoint lifetime finish wait expand intact lost take waiting
+-- USES now queued emit refuse send unlock close account journals checkpoint lifetime finish wait expand intact lost output take waiting
 --
 -- output: the record as JSON without its opening brace. log_entry: the task and what it used, as the rest of a JSON list that
 -- begins with its sequence. next: JSON list of {task, needs, context, timeout, pool} that wait
@@ -29,7 +29,7 @@ end
 if ARGV[events + 1] and string.match(t[13] or "", "^%S*") ~= ARGV[events + 1] then return {"untold"} end
 if expansion and (redis.call("HGET", shared_key(branch), "version") or "") ~= expansion.version then return {"changed"} end
 if recorded ~= "0" then
-  local missing = recorded + (string.match("," .. (t[9] or ""), "," .. token .. ":(%d+),") or 0) - redis.call("HLEN", journal)
+  local missing = steps_missing(journal, recorded, t[9], token)
   local counted = missing > 0 and redis.call("HGET", run, "rewound:" .. name .. "|" .. key .. "|" .. token)
   for _ in pairs(counted and cjson.decode(counted).steps or {}) do missing = missing - 1 end
   if missing > 0 then return {"rewound"} end
@@ -144,14 +144,8 @@ local function ended(status, all)
   local claim = waits and take_waiting(home, queue, waits, worker, process, nonce, stamp, at) or nil
   return {"committed", seq, status, told, all, claim}
 end
-local spent = ""
-if t[4] or t[5] then spent = '"tokens":[' .. (t[4] or 0) .. "," .. (t[5] or 0) .. "]," end
-local of = ""  -- whose it was, if it was not this claim's alone: see find_lost_writes.lua
-if t[9] then of = '"of":"' .. (string.find(t[9], ",%d") and t[9] or "") .. '",' end
-local by = ""
-if t[7] and t[8] then by = '"by":[' .. cjson.encode(worker) .. "," .. t[7] .. "," .. t[8] .. "," .. string.format("%d", at - t[8]) .. "]," end
 local number = string.format("%d", seq)  -- a number in .. takes four times as long
-local whole = '{"seq":' .. number .. ',"token":' .. token .. "," .. of .. by .. spent .. output
+local whole = recorded_output(number, token, t[9], worker, t[7], t[8], t[4], t[5], at, output)
 if redis.call("HSETNX", outputs, key, whole) == 0 then return refuse(run, name, key, token, "commit") end  -- the first write
 redis.call("RPUSH", commit_log_key(branch), "[" .. number .. log_entry)
 if t[11] then
