@@ -10,6 +10,7 @@ from contextvars import ContextVar, Token
 from functools import partial, wraps
 from typing import Any
 
+from runner.core.idempotency import task_origin
 from runner.core.made_once import made_once
 from runner.journal.journal import Journal
 from runner.journal.nested import ChildJournal
@@ -150,7 +151,7 @@ _following = threading.Lock()
 
 def _follow_threads() -> None:
     """From now on, threads and work submitted to thread pools inherit the journal and the step of the code that starts
-    them.
+    them, and what the keys of its tool uses begin with.
 
     A new thread has an empty context (Python 3.14 may copy it), and with several tasks in one process nothing else says
     to which task its calls belong.
@@ -181,19 +182,21 @@ def journal_here() -> Journal | None:
     return _enclosing.get() or _inherited.get()
 
 
-_Here = tuple[Journal | None, Journal | None, Frame | None]
-_NOWHERE: _Here = (None, None, None)
+_Here = tuple[Journal | None, Journal | None, Frame | None, str]
+_NOWHERE: _Here = (None, None, None, "")
 
 
 def _here() -> _Here:
-    return journal_here(), _importing.get(), current_step.get()
+    return journal_here(), _importing.get(), current_step.get(), task_origin.get()
 
 
 def _inheriting(here: _Here, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     journal, importing, step = _inherited.set(here[0]), _importing.set(here[1]), current_step.set(here[2])
+    origin = task_origin.set(here[3])
     try:
         return fn(*args, **kwargs)
     finally:
+        task_origin.reset(origin)
         current_step.reset(step)
         _importing.reset(importing)
         _inherited.reset(journal)

@@ -12,7 +12,12 @@ from runner.journal.class_names import find_class, loaded, name_of
 
 
 class ToolRaised(Exception):
-    """Stands for an error of a replayed tool use whose own class is no longer found; it has the same text."""
+    """Stands for an error of a tool whose own class is no longer found: of the same name, and with the same text."""
+
+    @classmethod
+    def named(cls, name: str, text: str) -> Exception:
+        """Return one of a class of this name."""
+        return cast("Exception", type(name.rpartition(":")[2].rpartition(".")[2], (cls,), {})(text))
 
 
 def record_of(error: Exception) -> dict[str, Any]:
@@ -26,7 +31,8 @@ def record_of(error: Exception) -> dict[str, Any]:
 
 def from_record(record: Mapping[str, Any]) -> Exception:
     """Return the error again."""
-    return _remade(*record["raised"], *record.get("state", ({}, [])))
+    name, text, *more = record["raised"]  # older versions recorded no more than these two of some
+    return _remade(name, text, *(more or ([], [])), *record.get("state", ({}, [])))
 
 
 def _encoded(value: Any, otherwise: Any) -> tuple[Any, Any]:
@@ -49,7 +55,7 @@ def _remade(name: str, text: str, args: Any, types: Any, state: Any, state_types
                 return error
         except Exception:  # a class that is made of other things than it keeps
             continue
-    return ToolRaised(text)
+    return ToolRaised.named(name, text)
 
 
 def _as_args(error: ValidationError) -> tuple[Any, ...]:

@@ -39,13 +39,15 @@ class Use(NamedTuple):
     Arguments that are not JSON count by their type. Changes in ``lent`` objects are applied again when the use is
     replayed; a use whose changes cannot be recorded is made again. ``calls`` is the function that the framework
     calls for it, before any other code of the author's; None if that is not known. If that function is `durable`, it
-    is counted together with the tool, under whatever name.
+    is counted together with the tool, under whatever name. One that consists of steps that are counted themselves, as
+    those of another agent are, is not ``counted``.
     """
 
     name: str
     arguments: Any
     lent: tuple[Any, ...] = ()
     calls: Callable[..., Any] | None = None
+    counted: bool = True
 
 
 About = Callable[..., Use | tuple[str, Any] | None]
@@ -122,26 +124,30 @@ def record_uses(owner: Any, name: str, about: About, *, passing: tuple[type[Base
 
 
 def recorded(
-    fn: Callable[..., Any], about: About, *, passing: tuple[type[BaseException], ...] = ()
+    fn: Callable[..., Any],
+    about: About,
+    *,
+    passing: tuple[type[BaseException], ...] = (),
+    make: "Callable[..., ToolUse] | None" = None,
 ) -> Callable[..., Any]:
     """``fn``, each call of which is a step inside a task; ``fn`` itself where that was done, or if it is a generator.
     One that its author decorated is one step with the tool, whose ``about`` knows more.
 
     ``about`` is called with its arguments. What is ``passing`` is raised by it to say something else than that a tool
-    failed, and is not recorded.
+    failed, and is not recorded. ``make`` makes a `ToolUse` of each, where a framework needs more of one.
     """
     kind = "tool" if _decorated(about) is None else FUNCTION
     is_generator = inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn)
     if is_generator or getattr(fn, "records_uses", None) in (kind, "tool"):
         return fn
-    wrapped = functools.wraps(fn)(_recording(fn, about, passing))
+    wrapped = functools.wraps(fn)(_recording(fn, functools.partial(_begun, about, passing, make or ToolUse)))
     wrapped.records_uses = kind  # type: ignore[attr-defined]  # a mark on a function
     return wrapped
 
 
-def _recording(fn: Callable[..., Any], about: About, passing: tuple[type[BaseException], ...]) -> Callable[..., Any]:
+def _recording(fn: Callable[..., Any], begun: "Callable[..., ToolUse | None]") -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
-        made = _begun(about, passing, args, kwargs)
+        made = begun(args, kwargs)
         if made is None:
             return fn(*args, **kwargs)
 
@@ -157,7 +163,7 @@ def _recording(fn: Callable[..., Any], about: About, passing: tuple[type[BaseExc
             return made.result(made.step(once))
 
     async def acall(*args: Any, **kwargs: Any) -> Any:
-        made = _begun(about, passing, args, kwargs)
+        made = begun(args, kwargs)
         if made is None:
             return await fn(*args, **kwargs)
 
@@ -175,17 +181,19 @@ def _recording(fn: Callable[..., Any], about: About, passing: tuple[type[BaseExc
     return acall if inspect.iscoroutinefunction(fn) else call
 
 
-def _begun(about: About, passing: tuple[type[BaseException], ...], args: Any, kwargs: Any) -> "_Use | None":
+def _begun(
+    about: About, passing: tuple[type[BaseException], ...], make: "Callable[..., ToolUse]", args: Any, kwargs: Any
+) -> "ToolUse | None":
     found = current_journal(imports=True)
     use = about(*args, **kwargs) if found is not None else None
     if found is None or use is None:
         return None
     fn, around = _decorated(about), _around.get()
     if fn is None or around is None or around.journal is not found[0]:
-        return _Use(found[0], Use(*use), passing, is_function=fn is not None)
+        return make(found[0], Use(*use), passing, is_function=fn is not None)
     if around.takes(use[0]):
         return None
-    return _Use(found[0], Use(*use), passing, is_function=True, counted=not around.counts(fn))
+    return make(found[0], Use(*use), passing, is_function=True, counted=not around.counts(fn))
 
 
 def _decorated(about: About) -> Callable[..., Any] | None:
@@ -208,13 +216,13 @@ def _key() -> str:
     return f"{first}:{hashlib.sha256(frame.key.encode()).hexdigest()[:16]}" if frame is not None and first else ""
 
 
-_around: ContextVar["_Use | None"] = ContextVar("runner_tool_use", default=None)
+_around: ContextVar["ToolUse | None"] = ContextVar("runner_tool_use", default=None)
 
 
 class _Observed:
     """What observes a use is told what the tool gave or raised, and not how that is recorded."""
 
-    def __init__(self, use: "_Use", observer: StepObserver) -> None:
+    def __init__(self, use: "ToolUse", observer: StepObserver) -> None:
         self._use, self._observer = use, observer
         self.began, self.failed = observer.began, observer.failed
 
@@ -226,7 +234,7 @@ class _Observed:
             self._observer.ended(outcome)
 
 
-class _Use:
+class ToolUse:
     """One tool use: it holds the tool's result if the tool was called, and reads it from the record otherwise."""
 
     def __init__(
@@ -239,7 +247,7 @@ class _Use:
         counted: bool = True,
     ) -> None:
         self.journal = self._journal = journal
-        self._use, self._passing, self._counted = use, passing, counted
+        self._use, self._passing, self._counted = use, passing, counted and use.counted
         self._has_function = is_function
         self._contexts = TaskContexts.of(journal, name_of, find_class)
         self._lent: LentContext | None = None
@@ -308,6 +316,7 @@ class _Use:
             self.record["lent"] = lent
 
     def gave(self, value: Any) -> None:
+        """The tool gave this. What is no value makes it be called again on replay."""
         self._given = [value]
         try:
             data, types = encoding.encode(value, name_of)
@@ -317,6 +326,7 @@ class _Use:
             self.record = {"value": data, "types": types} if types else {"value": data}
 
     def raised(self, error: Exception) -> None:
+        """The tool raised this."""
         if isinstance(error, self._passing):
             raise error
         if isinstance(error, (DiskTrouble, RelativePath)):
@@ -346,13 +356,14 @@ class _Use:
         self._recorded_as = name
         if record.get("again") or ("raised" in record and self._contexts.has_ended(name)):
             return False
-        if "value" in record:
-            try:
-                given = [encoding.decode(record["value"], record.get("types", ()), find_class)]
-            except BadInput:  # a class that the code of now does not have
-                return False
-        else:
-            given = []
+        try:
+            given = [] if "raised" in record else [self._value_in(record)]
+        except BadInput:  # a class that the code of now does not have
+            return False
         is_known = self._contexts.restore(self._use.lent, record.get("lent", [None] * len(self._use.lent)))
         self._given = given if is_known else []
         return is_known
+
+    def _value_in(self, record: Mapping[str, Any]) -> Any:
+        """Return the result in a record. Raises `BadInput`."""
+        return encoding.decode(record["value"], record.get("types", ()), find_class)

@@ -11,7 +11,7 @@ from crewai import Crew
 from crewai.agents.cache.cache_handler import CacheHandler
 from pydantic import BaseModel
 
-from runner.adapters.crewai.tools import as_noted, from_noted
+from runner.core import encoding
 from runner.engine.work import Work
 
 MOST = 1024 * 1024  #: characters of what one task put into caches that are stored
@@ -27,7 +27,7 @@ class Caches:
             for record in work.stored_with(work.plan.earlier(work.key)).values():
                 for owner, tool, given, noted in record.get("cached") or []:
                     if owner in self._by_owner:
-                        self._by_owner[owner].add(tool, given, from_noted(noted, None))
+                        self._by_owner[owner].add(tool, given, noted.get("value", noted.get("text")))
         for owner, cache in self._by_owner.items():
             self._watch(owner, cache)
 
@@ -47,9 +47,18 @@ class Caches:
         def adding(tool: str, input: str, output: Any) -> None:
             add(tool, input, output)
             if not isinstance(output, BaseModel):  # what class it is of, only its tool knows
-                self._added.append([owner, tool, input, as_noted(output, None)])
+                self._added.append([owner, tool, input, _noted(output)])
 
         object.__setattr__(cache, "add", adding)
+
+
+def _noted(output: Any) -> dict[str, Any]:
+    """Return the result as JSON, or else as its text."""
+    try:
+        data, types = encoding.encode(output, lambda _: None)
+    except encoding.NotSerializable:
+        return {"text": str(output)}
+    return {"text": str(output)} if types else {"value": data}
 
 
 def _caches(crew: Crew) -> Iterator[tuple[str, CacheHandler]]:

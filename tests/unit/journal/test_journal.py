@@ -16,9 +16,12 @@ from typing import Any, NamedTuple
 import pytest
 from pydantic import BaseModel
 
+from runner import durable, idempotency_key
 from runner.core.errors import Interrupted
+from runner.core.idempotency import originating
 from runner.core.ledger import STEP, Counters
 from runner.journal.cancellation.cancel_scope import CancelScope
+from runner.journal.current_journal import inside_of
 from runner.journal.journal import Journal
 from runner.journal.recorder import OneByOne
 from runner.journal.step_map import StepMap
@@ -403,6 +406,15 @@ def test_steps_from_many_threads(attempt, recorder):
         assert list(pool.map(lambda n: again("square", fn, n % 10), range(200))) == [(n % 10) ** 2 for n in range(200)]
     assert again.journal.take_replayed().total() == 200
     assert all(json.loads(value) in range(82) for value in recorder.recorded.values())
+
+
+def test_a_use_of_a_tool_in_a_thread_has_the_same_key_in_each_attempt(attempt):
+    look, keys = durable(idempotency_key), []
+    for journal in (attempt().journal, Journal({}, Recorder(), CancelScope())):
+        with originating("run:task"), inside_of(journal, unattributed=True), ThreadPoolExecutor(1) as pool:
+            keys.append(pool.submit(look).result())
+    assert keys[0] == keys[1]
+    assert keys[0].startswith("run:task:")
 
 
 @pytest.mark.parametrize("side_by_side", [False, True])

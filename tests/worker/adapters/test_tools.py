@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -180,3 +181,110 @@ def test_each_tool_is_used_once_whatever_dies(
             )
             assert (max(used.values()), ledger["in_doubt"]) == (1 + bool(twice), 0), (die, used)
     assert not again or sum(result.recoveries for result in results.values()) > len(CASES)
+
+
+RECORDS = """
+import asyncio, json
+from types import SimpleNamespace
+from pydantic import BaseModel, PrivateAttr
+from crewai import Agent, Crew, Task
+from crewai.hooks import InterceptionPoint, get_hooks
+from crewai.tools import BaseTool, tool
+from crewai.tools.tool_failure import ToolFailure
+from runner.adapters.crewai import tools
+from runner.journal import steps
+from runner.journal.cancellation.cancel_scope import CancelScope
+from runner.journal.current_journal import inside_of
+from runner.journal.journal import Journal
+from runner.journal.recorder import OneByOne
+
+class Recorder(OneByOne):
+    def begin_step(self, *_, **__): pass
+    mark_sent = drop_step = begin_step
+    def record_step(self, step, value, **_): RECORDED[step] = value
+
+class Found(BaseModel):
+    words: list[str]
+
+class Opaque:
+    def __str__(self): return "an opaque one"
+
+USED = []
+
+class Finds(BaseTool):
+    name: str = "finds"
+    description: str = "Finds."
+    times: int = 0
+    _last: str = PrivateAttr("")
+
+    def _run(self, what: str) -> Found:
+        USED.append(what)
+        self.times += 1
+        self._last = what
+        class Inner(Found): pass
+        values = {"model": Found(words=["a"]), "failure": ToolFailure(message="no"), "text": Opaque()}
+        values["inner"] = Inner(words=["b"])
+        if what in ("raised", "secret"):
+            raise LookupError("not there" if what == "raised" else "with sk-proj-abcdefgh12345678")
+        return values[what]
+
+def uses():
+    found = Finds()
+    agent = Agent(role="r", goal="g", backstory="b", llm="openai/gpt-4o-mini", tools=[found])
+    crew = Crew(agents=[agent], tasks=[Task(description="d", expected_output="e", agent=agent)])
+    journal = Journal(dict(RECORDED), Recorder(), CancelScope())
+    given, got = found.to_structured_tool(), []
+    with inside_of(journal), tools.journaled(crew, SimpleNamespace(journal=journal)):
+        for hook in get_hooks(InterceptionPoint.PRE_TOOL_CALL):
+            hook(SimpleNamespace(tool=given, tool_name="finds"))
+        for what in ("model", "failure", "text", "inner", "raised", "secret"):
+            try:
+                value = given.invoke({"what": what})
+                got.append([type(value).__name__, given.format_output_for_agent(value)])
+            except Exception as error:
+                got.append([type(error).__name__, str(error)])
+    return [got, found.times, found._last, len(USED)]
+
+def key(what): return steps.identity("tool finds", ({"what": what},), {}) + "#1"
+
+RECORDED = {}
+print(json.dumps([uses(), uses()]))
+assert "sk-proj" not in str(RECORDED)
+USED.clear()
+older = {
+    "model": {"model": {"words": ["a"]}, "left": {"finds": {"times": "1", "_last": '"model"'}}, "ended": 1},
+    "failure": {"failure": {"message": "no"}, "left": {"finds": {"times": "2"}}, "ended": 2},
+    "text": {"text": "an opaque one"},
+    "inner": {"model": {"words": ["b"]}},
+    "raised": {"raised": ["LookupError", "not there"]},
+    "secret": {"raised": ["LookupError", "with ***"], "left": {"finds": {"times": "6"}}, "ended": 3},
+}
+older["secret"]["left"]["finds"]["_last"] = '"secret"'
+RECORDED = {key(what): json.dumps(record) for what, record in older.items()}
+print(json.dumps(uses()))
+"""
+
+
+def test_what_a_tool_gave_is_told_again_also_from_the_records_of_older_versions(
+    run_crewai: Callable[..., Any], tmp_path: Path
+) -> None:
+    crew = tmp_path / "records.py"
+    crew.write_text(RECORDS)
+    quiet = {"CREWAI_DISABLE_TELEMETRY": "true", "CREWAI_TRACING_ENABLED": "false", "OPENAI_API_KEY": "sk-test"}
+    done = run_crewai(crew, env={**os.environ, **quiet, "HOME": str(tmp_path)})
+    assert done.returncode == 0, done.stderr[-3000:]
+    (first, again), older = (json.loads(line) for line in done.stdout.splitlines())
+    told = [
+        ["Found", '{"words":["a"]}'],
+        ["ToolFailure", "no"],
+        ["Opaque", "an opaque one"],
+        ["Inner", '{"words":["b"]}'],
+        ["LookupError", "not there"],
+        ["LookupError", "with ***"],
+    ]
+    assert first == [told, 6, "secret", 6]
+    for got, *kept in (again, older):
+        assert [text for _, text in got] == [text for _, text in told]
+        assert [got[i] for i in (0, 1, 4, 5)] == [told[i] for i in (0, 1, 4, 5)]
+        assert kept[:2] == [6, "secret"]
+    assert (again[-1], older[-1]) == (6, 0)
