@@ -13,35 +13,15 @@ import pytest
 from runner.events import (
     BareState,
     BaseEvent,
-    EventBus,
     FlowEvent,
     FlowFinishedEvent,
     FlowStartedEvent,
     TaskCompletedEvent,
     TaskFailedEvent,
     TaskStartedEvent,
-    kickoff,
-    restore_event_scope,
 )
 
 DEADLINE = 20.0
-
-
-@pytest.fixture(autouse=True)
-def fresh():
-    """Nothing is open, and no kickoff is there, before and after each test."""
-    restore_event_scope(())
-    kickoff.enter(None)
-    yield
-    restore_event_scope(())
-    kickoff.enter(None)
-
-
-@pytest.fixture
-def bus():
-    bus = EventBus()
-    yield bus
-    bus.shutdown()
 
 
 def event(kind="something", **fields):

@@ -11,16 +11,9 @@ import threading
 import pytest
 
 from runner.core.fork_safe_lock import ForkSafeLock
-from runner.events import BaseEvent, EventBus, EventRecord
+from runner.events import BaseEvent, EventRecord
 
 DEADLINE = 20.0
-
-
-@pytest.fixture
-def bus():
-    bus = EventBus()
-    yield bus
-    bus.shutdown()
 
 
 def run(code):

@@ -14,37 +14,17 @@ from runner import Crew, Flow, Task, start
 from runner.events import (
     BareState,
     BaseEvent,
-    EventBus,
     TaskCompletedEvent,
     TaskStartedEvent,
     event_bus,
     get_emission_sequence,
     is_replaying,
-    kickoff,
     reset_emission_counter,
-    restore_event_scope,
     set_emission_counter,
     use_sequence,
 )
 
 DEADLINE = 20.0
-
-
-@pytest.fixture(autouse=True)
-def fresh():
-    """Nothing is open, and no kickoff is there, before and after each test."""
-    restore_event_scope(())
-    kickoff.enter(None)
-    yield
-    restore_event_scope(())
-    kickoff.enter(None)
-
-
-@pytest.fixture
-def bus():
-    bus = EventBus()
-    yield bus
-    bus.shutdown()
 
 
 def event(kind="something", **fields):

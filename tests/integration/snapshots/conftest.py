@@ -31,6 +31,12 @@ def own_context() -> Iterator[None]:
 
 
 @pytest.fixture
+def where(tmp_path: Path) -> str:
+    """Where its checkpoints are."""
+    return str(tmp_path / "checkpoints")
+
+
+@pytest.fixture
 def without_code(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """From its call on, as in another process, whatever keeps a crew alive in this one: as a failed test does."""
     return lambda: monkeypatch.setattr(live_objects, "_living", {})

@@ -1,65 +1,21 @@
 """Checkpoints of flows: whole methods only, restored with the code at hand, going where the routers sent them."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 from runner import CheckpointConfig, JsonProvider, SqliteProvider
 from runner.core.errors import TaskError
 from runner.events import event_bus
 from runner.flows import Flow, and_, listen, or_, router, start
 
-EACH = ["method_execution_finished"]
-
-
-class Tally(BaseModel):
-    count: int = 0
-    log: list[str] = []
-
-
-class Parcel(BaseModel):
-    weight: int
-
-
-@pytest.fixture
-def where(tmp_path):
-    return str(tmp_path / "checkpoints")
-
-
-def each(where: str, **more: Any) -> CheckpointConfig:
-    return CheckpointConfig(location=where, on_events=EACH, **more)
-
-
-def written(where: str, branch: str = "main") -> list[dict[str, Any]]:
-    """The flows of all checkpoints of a branch, oldest first."""
-    found = JsonProvider().checkpoints(where, branch)
-    return [json.loads(Path(one.location).read_text())["entities"][0] for one in found]
-
-
-class Stops(Exception):
-    """What a method raises the first time, to stand for a crash."""
-
-
-class Once:
-    """Raises the first time it is reached."""
-
-    def __init__(self) -> None:
-        self.left = True
-
-    def __call__(self) -> None:
-        if self.left:
-            self.left = False
-            raise Stops
-
+from .flow_checkpoints import EACH, Once, Parcel, Stops, Tally, each, written
 
 # -- what is kept, and where it goes on
 

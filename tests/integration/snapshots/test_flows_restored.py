@@ -1,59 +1,15 @@
 """Flows restored: with which code, at the next start, on a fork, waiting for a person."""
 
 import asyncio
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 from runner import CheckpointConfig, Crew, JsonProvider, Task
 from runner.core.errors import BadCheckpoint, BadFlow, BadInput
 from runner.flows import Flow, HumanFeedbackPending, and_, human_feedback, listen, start
 
-EACH = ["method_execution_finished"]
-
-
-class Tally(BaseModel):
-    count: int = 0
-    log: list[str] = []
-
-
-class Parcel(BaseModel):
-    weight: int
-
-
-@pytest.fixture
-def where(tmp_path):
-    return str(tmp_path / "checkpoints")
-
-
-def each(where: str, **more: Any) -> CheckpointConfig:
-    return CheckpointConfig(location=where, on_events=EACH, **more)
-
-
-def written(where: str, branch: str = "main") -> list[dict[str, Any]]:
-    """The flows of all checkpoints of a branch, oldest first."""
-    found = JsonProvider().checkpoints(where, branch)
-    return [json.loads(Path(one.location).read_text())["entities"][0] for one in found]
-
-
-class Stops(Exception):
-    """What a method raises the first time, to stand for a crash."""
-
-
-class Once:
-    """Raises the first time it is reached."""
-
-    def __init__(self) -> None:
-        self.left = True
-
-    def __call__(self) -> None:
-        if self.left:
-            self.left = False
-            raise Stops
-
+from .flow_checkpoints import EACH, Once, Stops, Tally, each
 
 # -- which code
 
