@@ -59,6 +59,67 @@ def test_it_is_the_same_request_and_answer(more: dict[str, Any]) -> None:
     assert read == read_openai(answer)
 
 
+def test_what_requests_have_in_common_is_made_once_and_is_what_the_client_makes() -> None:
+    """Of one whose address, headers or encoding are different, all is made anew."""
+    from runner.llm.clients.openai import AsyncOpenAI, _raw
+
+    sent: list[Any] = []
+    sets_cookie = False
+
+    class Transport(httpx2.AsyncBaseTransport):
+        async def handle_async_request(self, request: Any) -> Any:
+            body = await request.aread()
+            headers = [(name.lower(), value) for name, value in request.headers.raw if value != b"true"]
+            sent.append((request.method, request.url, sorted(headers), request.extensions, body))
+            cookie = {"set-cookie": "a=b"} if sets_cookie else {}
+            return httpx2.Response(200, headers={"content-type": "application/json", **cookie}, json=ANSWER)
+
+    async def ask(kind: Any) -> list[Any]:
+        nonlocal sets_cookie
+        sent.clear()
+        made = 0
+        http = httpx2.AsyncClient(transport=Transport())
+        async with kind(api_key="k", base_url="http://m/v1", http_client=http) as client:
+            theirs = kind.__base__._build_request if kind is AsyncOpenAI else None
+
+            def counted(self: Any, options: Any, **how: Any) -> Any:
+                nonlocal made
+                made += 1
+                return theirs(self, options, **how)
+
+            with pytest.MonkeyPatch.context() as patch:
+                if theirs is not None:
+                    patch.setattr(kind.__base__, "_build_request", counted)
+                for number, (more, makes) in enumerate(REQUESTS):
+                    body = {"model": "m", "messages": [{"role": "user", "content": f"ü {number}"}], **more}
+                    sets_cookie = number == 1
+                    before = made
+                    if kind is AsyncOpenAI:
+                        await _raw(client.chat.completions.with_raw_response, body)
+                        assert made - before == makes, more
+                    else:
+                        await client.chat.completions.create(**as_taken(client.chat.completions.create, body))
+        return list(sent)
+
+    ours, theirs = asyncio.run(ask(AsyncOpenAI)), asyncio.run(ask(openai.AsyncOpenAI))
+    assert any((b"cookie", b"a=b") in headers for _, _, headers, _, _ in theirs)
+    assert ours == theirs
+
+
+REQUESTS: list[tuple[dict[str, Any], int]] = [
+    ({}, 1),
+    ({"temperature": 0.5}, 0),
+    ({"messages": MESSAGES}, 0),  # with a cookie from here on
+    ({"extra_headers": {"X-A": "1"}}, 1),
+    ({"extra_headers": {"X-A": "1"}, "user": "u"}, 0),
+    ({"extra_headers": {"X-A": "2"}}, 1),
+    ({"extra_query": {"q": "1"}}, 1),
+    ({"extra_query": {"q": "1"}}, 1),
+    ({"timeout": 5.0}, 1),
+    ({"user": None}, 0),
+]
+
+
 @pytest.mark.parametrize("by", ["wraps", "wrapt", "request"])
 def test_who_instruments_the_client_sees_an_ordinary_call(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As OpenTelemetry's instrumentors and langfuse do, or openinference. None sees the call that finds out the order
