@@ -376,7 +376,9 @@ class ClaimedSteps:
             except BaseException:
                 self._leave_in_doubt(entry, many)
                 raise
-            self._recorded(step, entry, begun, reserved)
+            if self._log is not None:
+                self._log.recorded((step,), "" if entry is None else text_of_one(entry), begun)
+            self._recorded(step, entry, reserved)
 
     def _record_and_watch(self, step: str, value: str, paid: str, begun: str, expected: str) -> bool:
         """Record by the script the second of steps that follow closely, and have the server watch the task from then
@@ -452,14 +454,12 @@ class ClaimedSteps:
             self._open[entry] = many
         self._between = NEITHER
 
-    def _recorded(self, step: str, entry: AccountKey | None, begun: str, reserved: AccountKey | None) -> None:
-        """Note that the store acknowledged a step."""
+    def _recorded(self, step: str, entry: AccountKey | None, reserved: AccountKey | None) -> None:
+        """Note that the store acknowledged a step, which is in the log by now."""
         if self._line.watches:
             self._names.add(step)
         if self._unnumbered is not None:
             self._unnumbered.append(step)
-        if self._log is not None:
-            self._log.recorded((step,), "" if entry is None else text_of_one(entry), begun)
         if entry is not None:
             self._between = NEITHER
             if entry != STEP:

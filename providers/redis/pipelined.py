@@ -1,9 +1,6 @@
 """A connection for one caller at a time, which may leave answers unread for later."""
 
-import contextlib
 import logging
-import socket
-import struct
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -21,6 +18,7 @@ from redis.exceptions import DataError, NoScriptError, ResponseError
 from runner.providers.redis import keys
 from runner.providers.redis.connection import Client
 from runner.providers.redis.outages import TRANSIENT_ERRORS, NotNow, forbidden, not_now, retry_while_unavailable
+from runner.providers.redis.receiver import Receiver, wait_in_system_call
 
 if TYPE_CHECKING:
     from runner.providers.redis.scripts import LuaScript
@@ -29,23 +27,6 @@ log = logging.getLogger(__name__)
 
 _unasked = hiredis.PushNotification.__instancecheck__
 """Whether it is no answer: what a server says by itself, of its maintenance for one, comes between them."""
-
-
-def wait_in_system_call(connection: Any) -> None:
-    """Have the system count the time that a connection waits, which saves a `poll` before each `send` and `recv`.
-
-    Of TLS, or of a socket that is not the standard library's, Python counts it, as before.
-    """
-    sock, seconds = connection._sock, connection.socket_timeout
-    if not seconds or getattr(type(sock), "recv_into", None) is not _plainly_received:
-        return
-    with contextlib.suppress(OSError):  # it is not every system that takes it so
-        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-            sock.setsockopt(socket.SOL_SOCKET, option, struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6)))
-        sock.settimeout(None)
-
-
-_plainly_received = socket.socket.recv_into
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +55,7 @@ class PipelinedConnection:
         self._behind = False
         self._mend: Callable[[], bool] = getattr(client, "mend", bool)
         self._connection: Any = retry_while_unavailable(client.connection_pool.get_connection)
-        wait_in_system_call(self._connection)
+        self._receiver = Receiver() if wait_in_system_call(self._connection) else None
         self._unread = deque[Callable[[Any], object] | None]()
         self._is_posted = False
         self._closed = False
@@ -132,37 +113,37 @@ class PipelinedConnection:
             raise
 
     def answer(self, command: bytes) -> Any:
-        """The answer to the command that was posted. It is sent again if it was lost with its connection."""
+        """The answer to the command that was posted. It is sent again if it was lost with its connection.
+
+        It is 1 as a rule: that is compared, and not parsed.
+        """
         if not self._is_posted:
             return self.execute_command(command)
         try:
-            return 1 if self._read_usual() else self.ask()
-        except TRANSIENT_ERRORS as error:
-            return retry_while_unavailable(partial(self.ask, command), after=error)
-
-    def _read_usual(self) -> bool:
-        """Read the answer to what was posted if that is 1, which is compared and not parsed. Returns whether it was."""
-        parser = self._connection._parser
-        if len(self._unread) != 1 or parser._reader.has_data():
-            return False
-        try:
-            with self.lock:
-                size = self._connection._sock.recv_into(parser._buffer)
-                if size == 4 and parser._buffer.startswith(b":1\r\n"):
-                    self._is_posted = False
-                    self._unread.pop()
-                    return True
-                if size:
-                    parser._reader.feed(parser._buffer, 0, size)
+            parser = self._connection._parser
+            if len(self._unread) == 1 and not parser._reader.has_data():
+                with self.lock:
+                    sock, receiver, buffer = self._connection._sock, self._receiver, parser._buffer
+                    size = receiver.receive(sock, buffer) if receiver is not None else sock.recv_into(buffer)
+                    if size == 4 and buffer.startswith(b":1\r\n"):
+                        self._is_posted = False
+                        self._unread.pop()
+                        return 1
+                    if size:
+                        parser._reader.feed(buffer, 0, size)
         except OSError as error:
             self.close()
             self.missed()
-            raise ConnectionError(f"reading from the server failed: {error}") from None
+            lost = ConnectionError(f"reading from the server failed: {error}")
+            return retry_while_unavailable(partial(self.ask, command), after=lost)
         except BaseException:
             self.close()
             self.missed()
             raise
-        return False
+        try:
+            return self.ask()
+        except TRANSIENT_ERRORS as error:
+            return retry_while_unavailable(partial(self.ask, command), after=error)
 
     def execute_command(self, *command: Any) -> Any:
         """Send a command and return its answer: given by its parts, or as the bytes that it is packed to."""
@@ -281,7 +262,7 @@ class PipelinedConnection:
     def _open(self) -> None:
         if self._closed:
             self._connection.connect()  # left alone it would return to the same server, whichever is the master now
-            wait_in_system_call(self._connection)
+            self._receiver = Receiver() if wait_in_system_call(self._connection) else None
             self._closed = False
 
     def settle(self) -> None:

@@ -86,6 +86,8 @@ class PostedSteps(ClaimedSteps):
                 self._leave_in_doubt(entry, many)
                 raise
             self._posted = posted = _Posted(line, command, slots, begun, reserved, entry, many, usage, reported)
+            if self._log is not None:  # here, as the store is at the record
+                self._log.prepare(step, text_of_one(entry), begun)
         return partial(self._settle, posted)
 
     def _settle(self, posted: "_Posted | StepGroup") -> None:
@@ -116,7 +118,9 @@ class PostedSteps(ClaimedSteps):
                 posted.error = error
                 self._leave_in_doubt(entry, posted.many)
                 raise
-            self._recorded(step, entry, begun, reserved)
+            if self._log is not None:
+                self._log.add_prepared()
+            self._recorded(step, entry, reserved)
 
     def record_steps(
         self, done: Sequence[DoneStep], *, dropped: int = 0, begins: Sequence[BegunStep] = (), replayed: Counters | int
