@@ -25,7 +25,7 @@ from runner.core.ledger import (
 )
 from runner.core.made_once import made_once
 from runner.journal.acknowledged_writes import Log
-from runner.journal.recorder import BegunStep
+from runner.journal.recorder import OWN, BegunStep
 from runner.journal.shared_memory import HALF, SentCalls
 from runner.providers.redis import keys, scripts, stream
 from runner.providers.redis.outages import idle_timer, outage
@@ -161,7 +161,11 @@ class ClaimedSteps:
             self._note_begun(new.text(), new[STEP], leaves=len(new) > int(STEP in new), soon=soon)
 
     def _add_open(self, begins: Sequence[BegunStep]) -> Counters:
-        new = Counters()
+        new, many = Counters(), len(begins)
+        if many and begins.count(OWN) == many:  # of `ctx.map` thousands
+            self._open[STEP] += many
+            new[STEP] = many
+            return new
         for entry, supersedes, intent_only in begins:
             for one in supersedes:
                 self._open[one] -= 1

@@ -9,7 +9,7 @@ from typing import Any
 from redis.exceptions import NoScriptError
 
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage, counters_text, text_of_one
-from runner.journal.recorder import BegunStep, DoneStep
+from runner.journal.recorder import BegunStep, DoneStep, are_own
 from runner.providers.redis import scripts
 from runner.providers.redis.claimed_steps import NEITHER, ClaimedSteps
 from runner.providers.redis.pipelined import PipelinedConnection
@@ -194,22 +194,20 @@ class PostedSteps(ClaimedSteps):
         self, group: StepGroup, done: Sequence[DoneStep], begins: Sequence[BegunStep], replayed: Counters | int
     ) -> None:
         """The slots of the script."""
-        texts, kinds, calls = group.texts, "", list[list[Any]]()
-        plain, by_entry = list[str](), group.by_entry
-        for step, value, entry, usage, reported in done:
-            texts += (step, value)
-            if entry is STEP and usage is NO_TOKENS:  # of `ctx.map` thousands
-                kinds += "1"
-                plain.append(step)
-                continue
+        kinds, calls, by_entry = "", list[list[Any]](), group.by_entry
+        if done:
+            names, values, entries, usages, _ = zip(*done, strict=True)
+            group.texts = texts = [""] * (2 * len(done))
+            texts[::2], texts[1::2] = names, values
+            if are_own(entries, usages):
+                by_entry[STEP], kinds, done = list(names), "1" * len(done), ()
+        for step, _, entry, usage, reported in done:
             of_call = entry is not None and (entry.kind != "step" or usage is not NO_TOKENS)
             kinds += "0" if entry is None else "2" if of_call else "1"
             if entry is not None and of_call:
                 event = int(entry.kind == "model" and not reported)
                 calls.append([*entry, 1, 0, usage.prompt_tokens, usage.completion_tokens, event, *usage.details])
             by_entry.setdefault(entry, []).append(step)
-        if plain:
-            by_entry.setdefault(STEP, []).extend(plain)
         for entry, alike in by_entry.items():
             if entry is not None and entry != STEP:
                 self._open[entry] = max(self._open[entry] - len(alike), 0)
@@ -217,7 +215,7 @@ class PostedSteps(ClaimedSteps):
         self._open[STEP] = max(self._open[STEP] - counted - group.dropped, 0)
         self._next.recorded = None
         self._between = (STEP, counted - self._add_open(begins)[STEP])
-        self._reached += len(done) + (replayed.passed if isinstance(replayed, Counters) else replayed)
+        self._reached += len(kinds) + (replayed.passed if isinstance(replayed, Counters) else replayed)
         group.begun = self._open.text()
         group.slots = {
             "run": self._run,
@@ -228,7 +226,7 @@ class PostedSteps(ClaimedSteps):
             "begun": group.begun,
             "replayed": counters_text(replayed),
             "reached": self._reached,
-            "steps": texts,
+            "steps": group.texts,
         }
 
     def _leave_all_in_doubt(self, group: "StepGroup") -> None:

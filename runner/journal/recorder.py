@@ -1,6 +1,8 @@
 """The port to which a task's steps are recorded, and their observers."""
 
 from collections.abc import Callable, Sequence
+from itertools import repeat
+from operator import is_
 from typing import Any, NamedTuple, Protocol
 
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage
@@ -14,6 +16,9 @@ class BegunStep(NamedTuple):
     intent_only: bool = False
 
 
+OWN = BegunStep()  #: of the author's own steps
+
+
 class DoneStep(NamedTuple):
     """The result of one of several steps: see `Recorder.record_step`."""
 
@@ -22,6 +27,14 @@ class DoneStep(NamedTuple):
     entry: AccountKey | None = STEP
     usage: Usage = NO_TOKENS
     reported: bool = False
+
+
+def are_own(entries: Sequence[AccountKey | None], usages: Sequence[Usage]) -> bool:
+    """Whether all of these are the author's own steps, without a model call of theirs: as those of `ctx.map`.
+
+    No bytecode is executed for each.
+    """
+    return all(map(is_, entries, repeat(STEP))) and all(map(is_, usages, repeat(NO_TOKENS)))
 
 
 class Recorder(Protocol):

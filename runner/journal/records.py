@@ -22,7 +22,7 @@ from runner.journal import steps
 from runner.journal.call_slots import CallSlots, is_call
 from runner.journal.give_ups import GiveUp
 from runner.journal.rate_limit import Turns
-from runner.journal.recorder import BegunStep, DoneStep, Post, PostSteps, Recorder, StepObserver
+from runner.journal.recorder import OWN, BegunStep, DoneStep, Post, PostSteps, Recorder, StepObserver, are_own
 from runner.journal.steps import (
     Doing,
     Frame,
@@ -407,7 +407,7 @@ class StepRecords(Turns):
     def keep_results(self, done: Sequence[DoneStep], *, dropped: int, begins: int) -> None:
         """Record concurrent steps: results, those that raised, and those that begin."""
         with self._writing:
-            self._write(done, [BegunStep()] * begins, dropped)
+            self._write(done, [OWN] * begins, dropped)
 
     def post_results(self, done: Sequence[DoneStep], *, dropped: int, begins: int) -> Callable[[], None] | None:
         """Send what `keep_results` records, without waiting for the acknowledgement.
@@ -422,7 +422,7 @@ class StepRecords(Turns):
             self._refuse_if_over()
             with self._lock:
                 replayed = self.take_replayed() if done else Counters()
-            acknowledged = self._post_steps(done, dropped=dropped, begins=[BegunStep()] * begins, replayed=replayed)
+            acknowledged = self._post_steps(done, dropped=dropped, begins=[OWN] * begins, replayed=replayed)
             if acknowledged is None:
                 self._written(done)
                 return None
@@ -457,9 +457,15 @@ class StepRecords(Turns):
         self._written(done)
 
     def _written(self, done: Sequence[DoneStep]) -> None:
+        if not done:
+            return
+        names, values, entries, usages, _ = zip(*done, strict=True)
         with self._lock:
-            for step, value, entry, usage, _ in done:
-                self._recorded[step] = value
+            self._recorded.update(zip(names, values, strict=True))
+            if are_own(entries, usages):
+                self._progress.own += len(done)
+                return
+            for entry, usage in zip(entries, usages, strict=True):
                 if entry is STEP and usage is NO_TOKENS:
                     self._progress.own += 1
                 else:

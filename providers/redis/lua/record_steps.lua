@@ -26,18 +26,31 @@ else
   redis.call("HSET", task, "begun", begun, "reserved", "")
 end
 for from = 1, many, 1000 do  -- `unpack` has no room for many more
-  local there, new, values, last = redis.call("HMGET", journal, unpack(names, from, math.min(from + 999, many))), {}, {}, 0
+  local to = math.min(from + 999, many)
+  local there, new, values, last = redis.call("HMGET", journal, unpack(names, from, to)), {}, nil, 0
   for i = 1, #there do
-    local at = from + i - 1
-    local step = names[at]
-    if not there[i] and not new[step] then
-      new[step], values[last + 1], values[last + 2], last = true, step, ARGV[steps + 2 * at], last + 2
-      first = first or at == 1
-      if string.byte(kinds, at) == 49 then paid = paid + 1 end  -- "1"
-      if calls then made[#made + 1] = of_call[at] end
-    end
+    local step = names[from + i - 1]
+    if there[i] or new[step] then values = {} break end  -- it is not written again
+    new[step] = true
   end
-  if last > 0 then redis.call("HSET", journal, unpack(values)) end
+  if not values and not calls then  -- as mostly: all as they are given
+    first = first or from == 1
+    paid = paid + #string.gsub(string.sub(kinds, from, to), "[^1]", "")
+    redis.call("HSET", journal, unpack(ARGV, steps + 2 * from - 1, steps + 2 * to))
+  else
+    new, values = {}, {}
+    for i = 1, #there do
+      local at = from + i - 1
+      local step = names[at]
+      if not there[i] and not new[step] then
+        new[step], values[last + 1], values[last + 2], last = true, step, ARGV[steps + 2 * at], last + 2
+        first = first or at == 1
+        if string.byte(kinds, at) == 49 then paid = paid + 1 end  -- "1"
+        if calls then made[#made + 1] = of_call[at] end
+      end
+    end
+    if last > 0 then redis.call("HSET", journal, unpack(values)) end
+  end
 end
 if paid > 0 then redis.call("HINCRBY", run, "paid", paid) end
 if made[1] then
