@@ -20,7 +20,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection
-from dataclasses import astuple
 from typing import Any
 
 from runner.bundles import thread_directory
@@ -110,7 +109,7 @@ def _offer(place: int, job: Job, end: float) -> bool:
             line.connect(_address(place))
             if not _is_own_user(line):
                 return False
-            line.send(json.dumps(astuple(job)).encode())
+            line.send(json.dumps(job).encode())
             return line.recv(1) == b"y"
         except OSError:  # it ended; or it accepted the job, and a second delivery is discarded
             return False

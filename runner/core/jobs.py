@@ -3,9 +3,9 @@
 import hashlib
 import re
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from runner.core.plan import THREAD
 
@@ -23,8 +23,7 @@ def queue_for(queue: str, pool: str | None) -> str:
     return re.sub("^runner:p", "runner:t", queue) if pool == THREAD else queue
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(NamedTuple):  # as the two others: of a frozen dataclass, each field is set by a call
     """One Celery message: do this task of this branch of this run, attempt n."""
 
     run_id: str
@@ -45,8 +44,7 @@ class Job:
         return f"{self.run_id}.{branch}.{self.task}.{self.attempt}"
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(NamedTuple):
     """The position of a claim among the run's events: their sequence numbers, 0 for none."""
 
     branch: int  #: the start of the branch
@@ -82,8 +80,7 @@ def event_id_of(run_id: str, number: int) -> str | None:
     return f"{found[:8]}-{found[8:12]}-5{found[13:16]}-{variant}{found[17:20]}-{found[20:32]}"
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """The exclusive right to one task, with the data to perform it. ``token`` is the fencing token of every write."""
 
     job: Job
@@ -98,13 +95,13 @@ class Claim:
     crew: str
     scope: Scope
     recorded: dict[str, str]
-    context: dict[str, dict[str, Any]] = field(default_factory=dict)
+    context: dict[str, dict[str, Any]]
     bundle: str = ""
     module: str = ""
     attr: str = ""
     standin: str = ""
     #: the run's inputs, and those that differ on the branch, as JSON: those of its next task are made of them
-    stored_inputs: tuple[str, str] = field(default=("{}", ""), compare=False, repr=False)
+    stored_inputs: tuple[str, str] = ("{}", "")
 
 
 ANY = "*"  #: a process that takes whatever environment a run asks for

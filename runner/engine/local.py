@@ -6,7 +6,6 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from typing import Any, Generic, Self, TypeVar
 
 from runner.core.errors import Interrupted
@@ -271,7 +270,7 @@ class LocalTasks(ABC):
         """
         while isinstance(decision := self._executor.perform(self._claim(job)), Retry):
             self.pause(decision.delay)
-            job = replace(job, attempt=job.attempt + 1)
+            job = job._replace(attempt=job.attempt + 1)
         if isinstance(decision, Stopped) and decision.error is not None:
             raise decision.error
         return self.take()
@@ -291,6 +290,7 @@ class LocalTasks(ABC):
             crew=self.crew_name,
             scope=_SCOPE,
             recorded=self.steps(job.task).recorded,
+            context={},
         )
 
 

@@ -26,9 +26,9 @@ class Conversation:
         self.messages.extend(messages)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)  # not frozen: each field would be set by a call, and each task makes one
 class Work:
-    """One task to perform.
+    """One task to perform. What it holds is not exchanged.
 
     Attributes:
         given: the outputs of the task's declared context.

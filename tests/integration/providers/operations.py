@@ -655,6 +655,6 @@ def _answer(write: Callable[[], Any]) -> Any:
 
 def _comparable(claim: Claim) -> dict[str, Any]:
     """All of it; of outputs, without whose they were among several claims, which Redis keeps."""
-    found = {name: getattr(claim, name) for name in claim.__slots__ if name != "stored_inputs"}
+    found = {name: value for name, value in claim._asdict().items() if name != "stored_inputs"}
     lasting = {key: {k: v for k, v in one.items() if k != "of"} for key, one in claim.context.items()}
     return found | {"context": lasting}

@@ -1,7 +1,6 @@
 """A task of which one other waits is committed by a script of its own: all that is stored is as if by that for all."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -69,7 +68,6 @@ def test_both_scripts_leave_the_same(
     monkeypatch.setattr(ClaimedTask, "_commit_next", lambda *_: False)
     driver = Driver(driver.redis, driver.line)
     due = chain(driver, plan, BEFORE[before], options), stored(driver)
-    assert [replace(one, stored_inputs=("", "")) for one in found[0]] == found[0]
     assert found[0] == due[0]
     assert found[1] == due[1]
 

@@ -25,7 +25,7 @@ DIAMOND = Plan(
 
 CLAIM = Claim(
     Job("r", "main", "a", 1), worker="", token=1, failures=0, failed=0, adapter="", inputs={}, rerun_mask="",
-    plan_digest="", crew="", scope=local._SCOPE, recorded={},
+    plan_digest="", crew="", scope=local._SCOPE, recorded={}, context={},
 )  # fmt: skip
 
 
