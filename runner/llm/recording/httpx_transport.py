@@ -234,16 +234,25 @@ class _Exchange:
     def whole(self, pieces: Any, journal: Journal, *, is_taken: bool) -> Any:
         """The response, recorded if it can be taken. Its body, which has been read, is still to be read, as it came.
 
-        Its reader has its last piece when the record is acknowledged: until then both do what they have to do.
+        Its record leaves as soon as its head says that this was all, and its reader has its last piece when that is
+        acknowledged: until then both do what they have to do, and the connection is given back.
         """
         theirs = self._response.stream
         try:
-            found = self.made(partial(list, theirs), journal) if blocking_calls.in_threads else list(theirs)
-            self._response.stream = body = pieces(found)
-            if is_taken:
-                body.acknowledged = self.call.post(body.text)
-            else:
-                self.call.refused(body.text, encoded=True)
+            found, left, body = list[bytes](), self.call.length if is_taken else -1, None
+            for piece in self.made(partial(list, theirs), journal) if blocking_calls.in_threads else theirs:
+                found.append(piece)
+                left -= len(piece)
+                if left == 0 and body is None:
+                    body = pieces(found)
+                    body.acknowledged = self.call.post(body.text)
+            if body is None:
+                body = pieces(found)
+                if is_taken:
+                    body.acknowledged = self.call.post(body.text)
+                else:
+                    self.call.refused(body.text, encoded=True)
+            self._response.stream = body
         finally:
             theirs.close()
         return self._response

@@ -1,7 +1,9 @@
 """The record of a call, or of several steps, whose acknowledgement is waited for later."""
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import httpx2
 import pytest
@@ -12,7 +14,7 @@ from runner.core.errors import ClaimLost
 from runner.core.ledger import STEP, AccountKey, Usage
 from runner.core.output import dump
 from runner.journal.recorder import BegunStep, DoneStep
-from runner.llm.recording.httpx_transport import _pieces
+from runner.llm.recording.httpx_transport import _Exchange, _pieces
 from runner.providers.redis import claimed_steps
 from runner.providers.redis.outages import IdleTimer
 
@@ -175,3 +177,37 @@ def test_its_reader_has_the_last_piece_when_it_is_acknowledged(scene: Scene) -> 
     assert heard == ["one", "acknowledged", "two"]
     body.close()
     assert heard.count("acknowledged") == 1
+
+
+class Stream:
+    """The body of a response, which says what happens to it."""
+
+    def __init__(self, heard: list[str]) -> None:
+        self.heard = heard
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield b"one"
+        yield b"two"
+        self.heard.append("its end was read")
+
+    def close(self) -> None:
+        self.heard.append("closed")
+
+
+@pytest.mark.parametrize(("length", "order"), [(6, (1, 0)), (-1, (0, 1))], ids=["told", "not told"])
+def test_the_record_leaves_once_the_head_says_that_the_answer_is_whole(length: int, order: tuple[int, int]) -> None:
+    heard = list[str]()
+
+    def post(body: bytes) -> Callable[[], None]:
+        heard.append(f"{body.decode()} was posted")
+        return lambda: heard.append("acknowledged")
+
+    call: Any = SimpleNamespace(length=length, post=post)
+    journal: Any = None  # which waits in no thread
+    exchange = _Exchange(httpx2, None, call)
+    exchange._response = SimpleNamespace(stream=Stream(heard))
+    body = exchange.whole(_pieces(httpx2), journal, is_taken=True).stream
+    first = ["its end was read", "onetwo was posted"]
+    assert heard == [*(first[at] for at in order), "closed"]
+    assert b"".join(body) == b"onetwo"
+    assert heard[3:] == ["acknowledged"]
