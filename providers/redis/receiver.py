@@ -25,11 +25,11 @@ def wait_in_system_call(connection: Any) -> bool:
 
 _plainly_received = socket.socket.recv_into
 
-LOOKS = 100
-"""How often an answer is looked for before who waits for it sleeps: some 150 µs. A server on the same machine mostly
+LOOKS = 200
+"""How often an answer is looked for before who waits for it sleeps: some 300 µs. A server on the same machine mostly
 answers meanwhile, and to sleep and be woken takes longer, of both sides."""
-IN_VAIN = 2  #: times in a row that an answer was not there by then
-ASLEEP = 64  #: answers after that for which none looks: the server is busy, or far away
+IN_VAIN = 3  #: times in a row that an answer was not there by then
+ASLEEP = 32  #: answers after that for which none looks: the server is busy, or far away
 
 
 class Receiver:
