@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -58,13 +59,22 @@ def command(root: Path, tmp_path: Path):
     (tmp_path / "test_it.py").write_text(TESTS)
     started = []
 
-    def start() -> "subprocess.Popen[str]":
+    def start(plugins: bool = False) -> "subprocess.Popen[str]":
+        """With the ``plugins`` that our own test command has, or without any but xdist."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-        environment = {**kept, "PYTHONPATH": str(root / "tests/support"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        environment = {**kept, "PYTHONPATH": str(root / "tests/support")}
+        words = [sys.executable, "-m", "pytest", "-q", "-n2"]
+        if plugins:
+            settings = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+            without = " ".join(one for one in settings["addopts"] if one.startswith("-pno:"))
+            (tmp_path / "pytest.ini").write_text(
+                f"[pytest]\ntestpaths = test_it.py\naddopts = {without} --dist=worksteal"
+            )
+        else:
+            environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
         process = subprocess.Popen(
-            [sys.executable, "-m", "pytest", "-q", "-n2"], cwd=tmp_path, env=environment, start_new_session=True,
-            stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            words, cwd=tmp_path, env=environment, start_new_session=True, stdout=subprocess.PIPE, text=True
+        )
         started.append(process)
         return process
 
@@ -96,7 +106,7 @@ def _abouts(folder: Path) -> list[dict[str, object]]:
 
 def test_a_test_file_is_read_once_and_its_tests_are_in_as_many_processes_as_asked_for(command, tmp_path):
     (tmp_path / "held").touch()  # so that no process does both
-    process = command()
+    process = command(plugins=True)  # one of which may start a thread
     one, other = eventually(lambda: len(found := _abouts(tmp_path)) == 2 and found, within=WITHIN)
     (tmp_path / "held").unlink()
     assert process.wait(WITHIN) == 0, process.communicate()

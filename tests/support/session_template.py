@@ -90,6 +90,8 @@ def serve(number: int) -> None:
     end_with_parent(signal.SIGKILL)
     _read()
     if threading.active_count() > 1:  # a fork would have but one
+        names = ", ".join(one.name for one in threading.enumerate() if one is not threading.main_thread())
+        print(f"each process reads the tests for itself: reading them started a thread, {names}", file=sys.stderr)
         return
     handlers = {signum: signal.getsignal(signum) for signum in TO_ALL}
     for signum in TO_ALL:
@@ -144,7 +146,8 @@ def _read() -> None:
 
     import pytest
 
-    pytest.main(["--collect-only", "-qq", "-n0", "-pno:cacheprovider"])
+    # What runs tests again has a thread; it is not missed here.
+    pytest.main(["--collect-only", "-qq", "-n0", "-pno:cacheprovider", "-pno:rerunfailures"])
     later = sys.modules.get("tests.support.later")
     for name in later.NAMES if later else ():
         with contextlib.suppress(ImportError):

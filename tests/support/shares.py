@@ -58,17 +58,16 @@ def dealt(items: Sequence[pytest.Item], folder: Path, processes: int) -> list[py
     Each piece begins with whole files of the long ones, and ends with its share of the short ones. Whoever is done
     takes over tests from the end of another's piece, so the short ones are what is left when the session ends.
     """
-    long: dict[Path, list[pytest.Item]] = {}
-    for rank in LONG:
-        for item in items:
-            if item.path.is_relative_to(folder / rank):
-                long.setdefault(item.path, []).append(item)
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    long = {file: files[file] for rank in LONG for file in files if file.is_relative_to(folder / rank)}
     pieces: list[list[pytest.Item]] = [[] for _ in range(processes)]
     for file in long.values():
         min(pieces, key=len).extend(file)
-    others = [item for item in items if item.path not in long]
-    short = [item for item in others if item.path.is_relative_to(folder / SHORT)]
-    others = [item for item in others if not item.path.is_relative_to(folder / SHORT)]
+    is_short = {file: file.is_relative_to(folder / SHORT) for file in files if file not in long}
+    short = [item for item in items if is_short.get(item.path)]
+    others = [item for item in items if is_short.get(item.path) is False]
     left = len(items)
     for number, piece in enumerate(pieces):  # as worksteal divides: what is left by how many have nothing yet
         size = left // (processes - number)
