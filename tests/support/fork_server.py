@@ -82,8 +82,7 @@ class ForkServer:
             # What comes once is not worth a server, but of another interpreter more will come than the first.
             expected = kind in self._asked or all(python != command[0] for python, *_ in self._asked)
             self._asked.add(kind)
-            is_there = self._path(kind).exists()  # another process of the session has started it
-            if expected or is_there or IMPORTED in environment:
+            if expected or IMPORTED in environment or self._path(kind).exists():  # of another process
                 return _Forked(self, command, **options)
         return subprocess.Popen(command, **options)
 
@@ -174,6 +173,7 @@ class _Forked(subprocess.Popen[Any]):
             "environment": dict(os.environ if env is None else env),
             "folder": os.fspath(cwd or Path.cwd()),
             "own session": more[-2],
+            "own group": more[-1] == 0,
             "passed": list(pass_fds),
         }
         self.pid, self._status = self._server.fork(args[0], order, [*streams, *pass_fds])
@@ -301,6 +301,8 @@ def _as_ordered(order: Mapping[str, Any], files: Sequence[int]) -> None:
     """In the new process: be the command that was ordered."""
     if order["own session"]:
         os.setsid()
+    elif order["own group"]:
+        os.setpgid(0, 0)
     os.write(files[0], str(os.getpid()).encode())  # from here on it can be signalled as what it is
     passed = order["passed"]
     given = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, max(passed, default=2) + 1) for number in files[1:]]

@@ -19,7 +19,8 @@ def main(path: str, *words: str) -> int:
     server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     server.connect(path)
     folder = os.getcwd()  # noqa: PTH109 -- pathlib is a third of what this imports
-    order = {"words": words, "environment": dict(os.environ), "folder": folder, "own session": True, "passed": []}
+    order = {"words": words, "environment": dict(os.environ), "folder": folder, "passed": []}
+    order |= {"own session": True, "own group": False}
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)  # the pid is a message, the status another
     # The other may be seen to work before its number is read here: what is sent by then waits.
     signal.pthread_sigmask(signal.SIG_BLOCK, HANDED_ON)

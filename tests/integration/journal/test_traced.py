@@ -7,7 +7,9 @@ that is traced after that.
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -106,16 +108,28 @@ def kept_of(ways: dict[str, str]) -> list[object]:
     return [*kept, *in_soak(*(way for way in ways if way not in kept))]
 
 
-def end_of(code: str, folder: Path) -> "subprocess.CompletedProcess[str]":
-    path = folder / "traced.py"
-    path.write_text(textwrap.dedent(code))
-    return subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=250, check=False)
+@pytest.fixture
+def end_of(tmp_path: Path, processes_are_forked: Any) -> Callable[[str], "subprocess.CompletedProcess[str]"]:
+    """The end of a process of its own with this code, which has imported what it needs."""
+
+    def run(code: str) -> "subprocess.CompletedProcess[str]":
+        path = tmp_path / "traced.py"
+        path.write_text(textwrap.dedent(code))
+        words = [sys.executable, path]
+        with processes_are_forked.popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                out, err = process.communicate(timeout=250)
+            finally:
+                process.kill()
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+    return run
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("what", kept_of(UNDER))
-def test_a_crew_and_what_comes_after_it_are_traced_to_their_end(what: str, tmp_path: Path) -> None:
-    end = end_of(textwrap.dedent(CREW) + textwrap.dedent(UNDER[what]), tmp_path)
+def test_a_crew_and_what_comes_after_it_are_traced_to_their_end(what: str, end_of: Any) -> None:
+    end = end_of(textwrap.dedent(CREW) + textwrap.dedent(UNDER[what]))
     assert end.returncode == 0, end.stderr[-2000:]
 
 
@@ -197,8 +211,8 @@ LOCKING_HOOKS = {
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("what", [what for what in LOCKING_HOOKS if hasattr(sys, what) or what != "monitoring"])
-def test_a_hook_that_takes_a_lock_is_not_broken_into(what: str, tmp_path: Path) -> None:
-    end = end_of(textwrap.dedent(LOCKING) + textwrap.dedent(LOCKING_HOOKS[what]), tmp_path)
+def test_a_hook_that_takes_a_lock_is_not_broken_into(what: str, end_of: Any) -> None:
+    end = end_of(textwrap.dedent(LOCKING) + textwrap.dedent(LOCKING_HOOKS[what]))
     assert end.returncode == 0, end.stderr[-2000:]
 
 
@@ -236,13 +250,13 @@ BLOCKED = """
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("what", [what for what in LOCKING_HOOKS if hasattr(sys, what) or what != "monitoring"])
-def test_a_timeout_is_met_as_a_blocking_call_returns_under_a_hook(what: str, tmp_path: Path) -> None:
+def test_a_timeout_is_met_as_a_blocking_call_returns_under_a_hook(what: str, end_of: Any) -> None:
     """The interpreter's flag for raised exceptions is up meanwhile, and is all threads'."""
-    end = end_of(textwrap.dedent(BLOCKED) + textwrap.dedent(LOCKING_HOOKS[what]), tmp_path)
+    end = end_of(textwrap.dedent(BLOCKED) + textwrap.dedent(LOCKING_HOOKS[what]))
     assert end.returncode == 0, end.stderr[-2000:]
 
 
-def test_a_thread_in_code_of_coverage_is_not_broken_into(tmp_path: Path) -> None:
+def test_a_thread_in_code_of_coverage_is_not_broken_into(end_of: Any) -> None:
     """Its tracer is in C, and calls Python for each new file. One is made here, as theirs change."""
     code = """
         import coverage, sys, threading, time
@@ -270,12 +284,12 @@ def test_a_thread_in_code_of_coverage_is_not_broken_into(tmp_path: Path) -> None
         thread.join()
         cover.stop()
     """
-    end = end_of(code, tmp_path)
+    end = end_of(code)
     assert end.returncode == 0, end.stderr[-2000:]
 
 
 @pytest.mark.parametrize("hook", ["trace", "profile"])
-def test_a_hook_that_is_broken_into_is_set_again(hook: str, tmp_path: Path) -> None:
+def test_a_hook_that_is_broken_into_is_set_again(hook: str, end_of: Any) -> None:
     """Its first instruction may be the one at which a thread meets what was raised in it."""
     code = f"""
         import sys, threading
@@ -305,12 +319,12 @@ def test_a_hook_that_is_broken_into_is_set_again(hook: str, tmp_path: Path) -> N
         assert sys.get{hook}() is hook
         sys.set{hook}(None)
     """
-    end = end_of(code, tmp_path)
+    end = end_of(code)
     assert end.returncode == 0, end.stderr[-2000:]
 
 
 @pytest.mark.timeout(120)
-def test_others_are_traced_while_one_that_was_broken_into_is_in_a_call(tmp_path: Path) -> None:
+def test_others_are_traced_while_one_that_was_broken_into_is_in_a_call(end_of: Any) -> None:
     code = """
         import cProfile, os, threading
         from runner.core.errors import Interrupted
@@ -337,11 +351,11 @@ def test_others_are_traced_while_one_that_was_broken_into_is_in_a_call(tmp_path:
         thread.join()
         cProfile.Profile().runcall(lambda: [str(i) for i in range(1000)])
     """
-    end = end_of(code, tmp_path)
+    end = end_of(code)
     assert (end.returncode, end.stdout) == (0, "broken into\n"), end.stderr[-2000:]
 
 
-def test_a_thread_that_ends_as_it_is_broken_into_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_thread_that_ends_as_it_is_broken_into_leaves_nothing_behind(end_of: Any) -> None:
     code = """
         import cProfile
         from runner.agents.concurrently import run_concurrently
@@ -368,5 +382,5 @@ def test_a_thread_that_ends_as_it_is_broken_into_leaves_nothing_behind(tmp_path:
             time.sleep(0.01)
         cProfile.Profile().runcall(lambda: [str(i) for i in range(1000)])
     """
-    end = end_of(code, tmp_path)
+    end = end_of(code)
     assert end.returncode == 0, end.stderr[-2000:]

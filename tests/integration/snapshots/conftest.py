@@ -153,17 +153,22 @@ def kill_often(tmp_path: Path, place: Place, pairs_up: Any) -> Callable[[str, in
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
-    """Starts a program with runner importable; its place for checkpoints is ``sys.argv[1]``."""
+def program(tmp_path: Path, processes_are_forked: Any) -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
+    """Starts a program with runner imported; its place for checkpoints is ``sys.argv[1]``.
+
+    It is forked, unless ``launch`` says how else it is started: who is to wait for it by its pid is its parent.
+    """
     started: list[subprocess.Popen[str]] = []
 
-    def start(code: str, *arguments: str, **environment: str) -> "subprocess.Popen[str]":
+    def start(
+        code: str, *arguments: str, launch: Any = processes_are_forked.popen, **environment: str
+    ) -> "subprocess.Popen[str]":
         file = tmp_path / "program.py"
-        file.write_text(textwrap.dedent(code))
-        process = subprocess.Popen(
+        file.write_text("import warnings; warnings.simplefilter('error')\n" + textwrap.dedent(code))
+        process = launch(
             [sys.executable, str(file), *arguments], cwd=tmp_path, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONWARNINGS": "error", **environment},
+            env={**os.environ, **environment},
             process_group=0,  # ours may be orphaned, and in an orphaned one Ctrl-Z stops nobody
         )  # fmt: skip
         started.append(process)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -158,7 +159,7 @@ def test_point_6_stopped_and_continued_it_writes_both_times_and_goes_on(program,
     )
     print(crew.kickoff())
     """
-    process = program(code, place.location)
+    process = program(code, place.location, launch=subprocess.Popen)
     assert process.stdout.readline() == "ready\n", process.stderr.read()
     os.kill(process.pid, signal.SIGTSTP)
     _, status = os.waitpid(process.pid, os.WUNTRACED)
