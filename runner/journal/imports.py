@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage
+from runner.core.ledger import STEP, AccountKey
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.current_journal import importing
 from runner.journal.journal import Journal
@@ -163,15 +163,6 @@ class _OfTask(OneByOne):
         """Note that it was not taken."""
         self._task.drop(entry, intent_only=intent_only)
 
-    def record_step(
-        self,
-        step: str,
-        value: str,
-        *,
-        replayed: Counters,
-        entry: AccountKey | None = STEP,
-        usage: Usage = NO_TOKENS,
-        reported: bool = False,
-    ) -> None:
+    def record_step(self, step: str, value: str, **about: Any) -> None:
         """Record its answer."""
-        self._task.record(step, value, replayed=replayed, entry=entry, usage=usage, reported=reported)
+        self._task.record(step, value, **about)

@@ -1,9 +1,11 @@
 """The deployment's files, and a crew to run on them."""
 
 import importlib
+import importlib.util
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -14,6 +16,21 @@ ROOT = Path(__file__).resolve().parents[2]
 def root() -> Path:
     """The top folder."""
     return ROOT
+
+
+@pytest.fixture(scope="session")
+def compat(root: Path) -> Callable[[str], ModuleType]:
+    """A script of ops/compat, by its name: made anew each time."""
+
+    def load(name: str) -> ModuleType:
+        spec = importlib.util.spec_from_file_location(name, root / f"ops/compat/{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load
 
 
 @pytest.fixture

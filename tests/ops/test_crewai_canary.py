@@ -1,7 +1,7 @@
 """What is said of a release of CrewAI that is newer than those tested. The trial itself needs one."""
 
-import importlib.util
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -13,13 +13,8 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def canary() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("crewai_canary", ROOT / "ops/compat/crewai_canary.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def canary(compat: Callable[[str], ModuleType]) -> ModuleType:
+    return compat("crewai_canary")
 
 
 @pytest.mark.parametrize(

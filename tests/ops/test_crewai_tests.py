@@ -1,8 +1,7 @@
 """The script that runs CrewAI's own tests against ours: what it changes in them, and its table."""
 
-import importlib.util
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,14 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("crewai_tests", ROOT / "ops/compat/crewai_tests.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["crewai_tests"] = module
-    spec.loader.exec_module(module)
-    return module
+def script(compat: Callable[[str], ModuleType]) -> ModuleType:
+    return compat("crewai_tests")
 
 
 def test_only_imports_are_changed(script: Any) -> None:

@@ -1,7 +1,7 @@
 """Which other Pythons of a machine the quick tests are run with. The trial itself takes minutes."""
 
-import importlib.util
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -11,13 +11,8 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def pythons() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("pythons", ROOT / "ops/compat/pythons.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def pythons(compat: Callable[[str], ModuleType]) -> ModuleType:
+    return compat("pythons")
 
 
 @pytest.fixture

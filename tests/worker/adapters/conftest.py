@@ -19,7 +19,7 @@ from typing import IO, Any
 
 import pytest
 
-from runner.testing import eventually
+from runner.testing import ModelServer, eventually
 from runner.testing import fleet as testing_fleet
 
 REPOSITORY = Path(__file__).parents[3]
@@ -160,6 +160,15 @@ def crewai_python(pytestconfig: pytest.Config) -> Iterator[str]:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if (environment := config.stash.get(_environment, None)) is not None:
         environment.end()
+
+
+@pytest.fixture
+def models(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
+    """Models that say what a test sets, which are those of OpenAI here."""
+    with ModelServer() as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.root + "/v1")
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-test")
+        yield server
 
 
 @pytest.fixture

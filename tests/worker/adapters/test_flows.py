@@ -2,11 +2,9 @@
 
 import json
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from runner.testing import Call, ModelRequest, ModelServer
 
@@ -95,14 +93,6 @@ FLOW = """
             return {{"text": said.output, "of": said.outcome,
                     "heard": [one.outcome for one in self.human_feedback_history]}}
 """
-
-
-@pytest.fixture
-def models(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
-    with ModelServer() as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.root + "/v1")
-        monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-test")
-        yield server
 
 
 def _killing(worker: Any) -> Callable[[ModelRequest], Any]:

@@ -3,7 +3,7 @@
 import json
 import os
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,6 @@ import pytest
 from runner.testing import ModelServer
 
 CREATE = "import sys; from crewai_cli.cli import crewai; sys.argv[0] = 'crewai'; crewai()"
-
-
-@pytest.fixture
-def models(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
-    with ModelServer() as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.root + "/v1")
-        monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-test")
-        yield server
 
 
 @pytest.fixture

@@ -2,22 +2,11 @@
 
 import json
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from runner.testing import ModelServer
-
-
-@pytest.fixture
-def models(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
-    with ModelServer() as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.root + "/v1")
-        monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-test")
-        yield server
-
 
 WORKER = """
 import json, os, sys
