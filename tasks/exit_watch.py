@@ -43,6 +43,10 @@ class ExitWatch:
             except (OSError, AttributeError):  # it is gone; or this is not Linux
                 self._files[pid] = UNWATCHED
 
+    def watches(self, pids: Iterable[int]) -> bool:
+        """Whether the exit of each of these processes will be reported."""
+        return all(self._files.get(pid, UNWATCHED) != UNWATCHED for pid in pids)
+
     def wait(self, seconds: float) -> bool:
         """Wait for so many seconds at most. Returns whether a watched process has exited."""
         watched = select.poll()  # no select: it knows the first 1,024 descriptors of a process only

@@ -29,6 +29,7 @@ OVERTAKEN = 5.0  #: between two looks into queues that are not empty
 CHECK = 2.0  #: between two looks for what is gone of active runs, at some of them each time
 LONGEST_TERM = 2.0  #: how long a leader leads without saying so again; not longer than a lease
 WATCH = 0.03  #: between two looks at the workers' connections
+QUIET = 0.1  #: between two of these where the kernel reports the exit of each of the workers
 RETURN = 1.0  #: after the store was away: for workers to connect again before one counts as gone
 FOLLOW = 0.025  #: times the number of workers: between two looks of one follower at the leader
 AFTER_EXIT = 0.1  #: for so long after a worker's process of this machine exited, looks follow each other quickly
@@ -85,7 +86,7 @@ class Supervisor:
         self._trouble = float("-inf")  # when the store was last away, or refused, or we were held up
         self._due = float("inf")  # when its next answer is to be here
         self._ahead = 0.0  # by how much its clock is ahead of ours
-        self._pause = WATCH
+        self._pause = self._watch = WATCH
         self._next_check = self._next_listed = 0
         self._backoff = backoff.Backoff(0.1, RETURN / 2)
 
@@ -197,6 +198,7 @@ class Supervisor:
             self._known = self._workers.registered(self._open)
             self._exits.watch(_pids(self._known))
             self._leader = ""
+            self._watch = QUIET if self._known and all(map(self._reports_exit, self._known)) else WATCH
         self._reap_disconnected()
         if self._table.due("leases", 0.1):
             self._reap_lapsed()
@@ -216,6 +218,12 @@ class Supervisor:
             for run_id, what in found:
                 log.error("run %s: %s", run_id, what)
         return self._soon(self._pause)
+
+    def _reports_exit(self, worker: WorkerInfo) -> bool:
+        """Whether the exit of a worker is seen at once: it is this process, or one of this machine that is watched."""
+        if pids := _pids([worker]):
+            return self._exits.watches(pids) and _is_seen(worker)
+        return _is_here(worker) and worker.fields.get("pid") == os.getpid()
 
     def _reap_disconnected(self) -> None:
         """A worker is dead when its connection is closed. Checked twice, so that one that has reconnected has time to
@@ -238,7 +246,8 @@ class Supervisor:
             return
         counts = now - self._exited >= AFTER_EXIT or now - self._looked >= WATCH  # as one of the two
         # The look may not cost the server more than a twentieth of its time, however many workers there are.
-        self._pause = max(WATCH, 20 * (time.monotonic() - before)) if len(by_client) > 50 else WATCH
+        least = 20 * (time.monotonic() - before) if len(by_client) > 50 else 0.0
+        self._pause = max(self._watch, least)
         if connected is None:
             return
         closed = [worker for client_id, worker in by_client.items() if client_id not in connected]
@@ -321,12 +330,16 @@ class Supervisor:
 
 def _marks(worker: WorkerInfo) -> str:
     """The file in which a worker of this machine marks the sent calls of its tasks; "" for others."""
-    return str(worker.fields.get("out", "")) if worker.fields.get("host") == socket.gethostname() else ""
+    return str(worker.fields.get("out", "")) if _is_here(worker) else ""
+
+
+def _is_here(worker: WorkerInfo) -> bool:
+    return bool(worker.fields.get("host") == socket.gethostname())
 
 
 def _pids(workers: Iterable[WorkerInfo]) -> set[int]:
     """The main processes of those of these workers that are of this machine; not this process."""
-    here = [one.fields for one in workers if one.fields.get("host") == socket.gethostname()]
+    here = [one.fields for one in workers if _is_here(one)]
     return {int(fields["pid"]) for fields in here if fields.get("pid")} - {os.getpid()}
 
 

@@ -135,8 +135,9 @@ class Crew(BaseModel):
 
     def doer(self, task: Task) -> Agent | None:
         """The agent that performs a task without ``run``: a hierarchical crew's manager, else the task's own."""
-        managed = task.run is None and self.manager is not None and task is not self.planner
-        return self.manager if managed else task.agent
+        if self.process is not Process.hierarchical or task.run is not None or task is self.planner:
+            return task.agent
+        return self.manager or task.agent
 
     def coworkers(self, task: Task) -> list[Agent]:
         """The agents to which the performer of a task may delegate."""

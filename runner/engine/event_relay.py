@@ -154,7 +154,9 @@ class TaskEvents:
                 self._numbers.get(one or "", 0)
                 for one in (event.parent_event_id, event.started_event_id, event.triggered_by_event_id)
             )
-        kind = "".join(char for char in event.type[:200] if char.isprintable())
+        kind = event.type[:200]
+        if not kind.isprintable():
+            kind = "".join(filter(str.isprintable, kind))
         ours = kind.startswith(OURS)  # a nested crew emits events of its own tasks
         inner = event.task_id or getattr(event, "crew_name", None) or "?"
         opens = kind in PAIRS and event.parent_event_id == scope.get_current_parent_id()

@@ -19,7 +19,7 @@ from runner.journal import shared_memory
 from runner.providers.redis import lost_messages
 from runner.providers.redis.outages import NotNow
 from runner.providers.redis.workers import WorkerInfo
-from runner.tasks.supervisor import QUICK, Supervisor, _is_seen
+from runner.tasks.supervisor import QUICK, QUIET, WATCH, Supervisor, _is_seen
 
 
 def test_a_worker_that_does_not_say_which_connection_is_its_own_is_not_judged_by_that() -> None:
@@ -126,6 +126,41 @@ def test_the_exit_of_a_worker_of_this_machine_is_seen_at_once(tmp_path: Path) ->
             one._exited = time.monotonic()
             assert not one._exits.wait(0.001), "it is reported once"
         assert follows._follow() == leads._lead() == QUICK
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("more", "pause"),
+    [
+        ([], QUIET),
+        ([{"pid": os.getpid(), "host": socket.gethostname()}], QUIET),
+        ([{"pid": 1 << 30, "host": socket.gethostname()}], WATCH),
+        ([{"pid": os.getpid(), "host": "elsewhere"}], WATCH),
+        ([{"host": socket.gethostname()}], WATCH),
+    ],
+)
+def test_connections_are_looked_at_less_often_where_the_kernel_reports_each_exit(
+    more: list[dict[str, Any]], pause: float, tmp_path: Path
+) -> None:
+    one = Supervisor(lambda: None, "s", WorkerSettings())
+    one._server = "here"
+    for name in ("term", "checked", "leases", "lost", "overtaken", "expired"):
+        one._table.last[name] = float("inf")  # not due
+    with subprocess.Popen([sys.executable, "-c", MAIN_PROCESS, tmp_path], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        try:
+            marks = other.stdout.readline().strip()
+            said = [{"pid": other.pid, "host": socket.gethostname(), "out": marks}, *more]
+            known = [WorkerInfo(f"w{n}", 1000, json.dumps({"server": "here", "client_id": n, **fields}))
+                     for n, fields in enumerate(said)]  # fmt: skip
+            one._workers = SimpleNamespace(registered=lambda *_: known, connected=set)
+            assert one._lead() == pause
+        finally:
+            other.kill()
+    # When it has exited, looks follow each other quickly
+    assert one._exits.wait(60)
+    one._exited = time.monotonic()
+    assert one._lead() <= WATCH
 
 
 def test_a_leader_whose_worker_has_yet_to_register_is_looked_for_again() -> None:
