@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 from greenlet import getcurrent, greenlet
 
+from runner.core import waiting
 from runner.core.errors import Interrupted
 from runner.journal.cancellation.async_raise import InterruptibleSection
 
@@ -94,7 +95,7 @@ class Loop(Protocol):
 class SwitchingTask(greenlet):
     """One task: a `waiting.Waiter`. Only the loop continues it, in the loop's thread."""
 
-    __slots__ = ("_has_thread", "_loop", "_may", "_parked", "_waits", "blocking", "in_a_thread", "local")
+    __slots__ = ("_calls", "_has_thread", "_loop", "_may", "_parked", "_waits", "blocking", "in_a_thread", "local")
 
     def __init__(self, loop: Loop, run: Callable[[], object], local: Any) -> None:
         super().__init__(run, loop.hub)
@@ -105,6 +106,7 @@ class SwitchingTask(greenlet):
         self.in_a_thread = False  # whether it waits for a thread, from before that is started until it has heard
         self.blocking: InterruptibleSection | None = None  # that of the thread, while it does what it is for
         self._may: Callable[[], bool] = lambda: True  # whether it may be broken into now
+        self._calls: waiting.Calls | None = None  # whose results it would lose by that
 
     # -- for the loop
 
@@ -199,7 +201,7 @@ class SwitchingTask(greenlet):
     def _blocking(
         self, context: contextvars.Context, do: Callable[[], object], outcome: SimpleNamespace, done: "SwitchingAlarm"
     ) -> None:
-        section = InterruptibleSection(self._may)
+        section = InterruptibleSection(self._may, self._calls)
         with contextlib.suppress(BaseException):  # it may come late
             try:
                 self.blocking = section
@@ -272,9 +274,11 @@ class SwitchingTask(greenlet):
                     places.give()  # it was just given
                 raise
 
-    def section(self, may: Callable[[], bool]) -> "SwitchingSection":
-        """Start a section in which others may interrupt the task, whenever ``may`` returns true."""
-        self._may = may
+    def section(self, may: Callable[[], bool], calls: waiting.Calls | None = None) -> "SwitchingSection":
+        """Start a section in which others may interrupt the task, whenever ``may`` returns true; in one of its
+        ``calls`` only where it waits.
+        """
+        self._may, self._calls = may, calls
         return SwitchingSection(self, self._loop, may)
 
     def later(self, seconds: float, do: Callable[[], object]) -> asyncio.TimerHandle:
@@ -323,11 +327,19 @@ class SwitchingSection:
 
     def __init__(self, task: SwitchingTask, loop: Loop, may: Callable[[], bool]) -> None:
         self._task, self._loop, self._may, self._over = task, loop, may, False
+        self.told = False
+
+    @property
+    def again(self) -> float:
+        """The seconds until it is to be tried again."""
+        blocking = self._task.blocking
+        return AGAIN if blocking is None else blocking.again
 
     def break_in(self, exception: type[BaseException]) -> bool:
         """Raise it where the task waits now, if it does; otherwise the task checks before its next step."""
         if (blocking := self._task.blocking) is not None:
-            return blocking.break_in(exception)
+            self.told |= (is_told := blocking.break_in(exception))
+            return is_told
         self._loop.call(self._loop.stop, partial(self._raise, exception))
         return True
 
@@ -335,9 +347,12 @@ class SwitchingSection:
         if self._over or not self._may():
             return
         if not self._task.in_a_thread:
+            self.told = True
             self._task.raise_in(exception)
-        elif (blocking := self._task.blocking) is None or not blocking.break_in(exception):
-            self._loop.loop.call_later(AGAIN, self._raise, exception)  # it is about to begin, or has just ended
+        elif (blocking := self._task.blocking) is not None and blocking.break_in(exception):
+            self.told = True
+        else:
+            self._loop.loop.call_later(self.again, self._raise, exception)  # it is about to begin, or has just ended
 
     def over(self) -> None:
         """End the section: nothing is raised in it any more."""

@@ -52,7 +52,7 @@ class _InFlight:
         self._stops, self._timeout, self.cancel_scope, self.claim = stops, timeout, cancel_scope, claim
         waiter = waiting.here() if waiting.shared else None
         may = partial(stops.may_break_in, cancel_scope)
-        self.section = InterruptibleSection(may) if waiter is None else waiter.section(may)
+        self.section = InterruptibleSection(may, cancel_scope) if waiter is None else waiter.section(may, cancel_scope)
         self.waited = outage.seconds if timeout else 0.0  # in the process, until then, for the store
         self.began = time.monotonic()
         self._timer: waiting.Timer | None = None
@@ -72,11 +72,24 @@ class _InFlight:
         try:
             self._landed()
             if kind is None or not issubclass(kind, Stop):
+                if kind is None and self._timeout:
+                    self._end_late(self._timeout)
                 return
         except Stop:
             self._landed()
             raise
         self._landed()  # the same
+
+    def left(self, timeout: float) -> float:
+        """The seconds until its time is up. What it waited for the store is not its own."""
+        return self.began + timeout + outage.seconds - self.waited - time.monotonic()
+
+    def _end_late(self, timeout: float) -> None:
+        """It has ended, and has failed if its time was up and it was not interrupted, as where it blocked its loop."""
+        stopping = self.cancel_scope.stopping
+        if self.left(timeout) <= 0 and not self.section.told and (stopping is None or isinstance(stopping, TimedOut)):
+            self.cancel_scope.ask(late := TimedOut.after(timeout))
+            raise late
 
     def _landed(self) -> None:
         """No stop of this task reaches the next task in this thread."""
@@ -235,8 +248,7 @@ class TaskStops:
             raise SystemExit(0)
 
     def _time_out(self, task: _InFlight, timeout: float) -> None:
-        left = task.began + timeout + outage.seconds - task.waited - time.monotonic()
-        if left > 0:  # what it waited for the store is not its own
+        if (left := task.left(timeout)) > 0:
             if self._flying.get(task.section) is task:
                 _later(max(left, AGAIN), self._time_out, task, timeout)
             return
@@ -258,22 +270,24 @@ class TaskStops:
 
     def _break_in(self) -> None:
         """Raise the stop in each task that may be interrupted; the others check at their next step."""
-        again, here = False, None
+        again, here = list[float](), None
         for task in list(self._flying.values()):
             stop = task.cancel_scope.stopping
             if stop is None or not self.may_break_in(task.cancel_scope):
                 continue
             own = task.section if isinstance(task.section, InterruptibleSection) else None
             if not self._on_main_thread or (own is not None and not _is_main(own.thread)):
-                again |= not task.section.break_in(type(stop))
+                if not task.section.break_in(type(stop)):
+                    again.append(task.section.again)
             elif own is not None and not own.in_critical_section():
                 here = task  # the last to be told: what is raised here ends this
             else:
-                again = True
+                again.append(task.section.again)
         if again:
-            _later(AGAIN, self._poke)
+            _later(min(again), self._poke)
         if here is not None and here.cancel_scope.stopping is not None:
             _later(STILL_JOINING, self._leave_behind, here)
+            here.section.told = True
             raise here.cancel_scope.stopping
 
     def may_break_in(self, cancel_scope: CancelScope) -> bool:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from unittest.mock import patch
 
 from account import Account, SeenStore
@@ -56,11 +56,11 @@ class ActorsClock(ManualClock):
 class InTurn:
     """What makes the steps of a map: not on threads, but where they begin, in an order that is drawn."""
 
-    def __init__(self, random: random.Random, do: Callable[[Any], None], _most: int) -> None:
+    def __init__(self, random: random.Random, do: Callable[[Any], None], _most: int, _scope: object) -> None:
         self._random, self._do = random, do
 
-    def __enter__(self) -> None:
-        pass
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *about: object) -> None:
         pass

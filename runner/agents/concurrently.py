@@ -11,6 +11,7 @@ from runner.core import waiting
 from runner.core.errors import Interrupted, Stop
 from runner.journal.cancellation.async_raise import InterruptibleSection
 from runner.journal.cancellation.cancel_scope import Wakeup
+from runner.journal.current_journal import journal_here
 
 T = TypeVar("T")
 
@@ -28,12 +29,17 @@ def run_concurrently(functions: Sequence[Callable[[], T]]) -> list[T]:
     results: list[concurrent.futures.Future[T]] = [concurrent.futures.Future() for _ in functions]
     free = threading.Semaphore(SIDE_BY_SIDE)
     sections: list[InterruptibleSection] = []
-    waiter, overs = waiting.here(), list[Callable[[], object]]()
+    waiter, overs, journal = waiting.here(), list[Callable[[], object]](), journal_here()
+
+    def may() -> bool:
+        """Whether none of them is about to record what it got: it does so, and goes no further."""
+        return journal is None or not journal.cancel_scope.is_recording
+
     try:
         for function, result in zip(functions, results, strict=True):
             overs.append(waiter.tool_thread() if waiter is not None else bool)
             # Each in a context of its own: what one opens is not open in another.
-            about = result, free, contextvars.copy_context(), function, sections, overs[-1]
+            about = result, free, contextvars.copy_context(), function, sections, overs[-1], may
             threading.Thread(target=_into, args=about, daemon=True).start()
         with Wakeup() as one_more:
             left = set(results)
@@ -61,9 +67,10 @@ def _into(
     function: Callable[[], T],
     sections: list[InterruptibleSection],
     over: Callable[[], object],
+    may: Callable[[], bool],
 ) -> None:
     with contextlib.suppress(Interrupted):  # it may come late
-        section = InterruptibleSection()
+        section = InterruptibleSection(may)
         try:
             sections.append(section)
             try:

@@ -257,6 +257,15 @@ class InputRequired(Stop):
         self.about = dict(about or {})
 
 
+def first_line(error: BaseException, most: int = 100) -> str:
+    """Return an error's class and the first line of its message, without secrets and at most so many characters."""
+    try:
+        text = redact(str(error)).strip().partition("\n")[0]
+    except Exception:  # its own __str__ fails
+        text = ""
+    return f"{type(error).__name__}: {one_line(RunnerError(text))[:most]}".removesuffix(": ")
+
+
 def one_line(error: BaseException) -> str:
     """Return an error's message as one printable line without secrets. It may come from anybody's code."""
     try:

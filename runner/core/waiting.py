@@ -26,11 +26,26 @@ class Alarm(Protocol):
 class Section(Protocol):
     """A section of a task that others may interrupt: see `InterruptibleSection`."""
 
+    told: bool
+    """Whether it was interrupted. Its code may have handled that."""
+
+    @property
+    def again(self) -> float:
+        """The seconds until it is to be tried again."""
+
     def break_in(self, exception: type[BaseException]) -> bool:
         """Raise an exception in it. Returns False if that would do harm now: try again soon."""
 
     def over(self) -> None:
         """End the section: nothing is raised in it any more."""
+
+
+class Calls(Protocol):
+    """The calls of a task, for a section of it."""
+
+    @property
+    def awaits_answer(self) -> bool:
+        """Whether the task is in a call whose result may still be recorded."""
 
 
 class Timer(Protocol):
@@ -70,8 +85,10 @@ class Waiter(Protocol):
     def tool_thread(self) -> Callable[[], None]:
         """Wait until a thread for a tool call may be started. Call what is returned when the call ends or is left."""
 
-    def section(self, may: Callable[[], bool]) -> Section:
-        """Start a section in which others may interrupt the task, whenever ``may`` returns true."""
+    def section(self, may: Callable[[], bool], calls: Calls | None = None) -> Section:
+        """Start a section in which others may interrupt the task, whenever ``may`` returns true; in one of its
+        ``calls`` only where it waits.
+        """
 
     def later(self, seconds: float, do: Callable[[], object]) -> Timer:
         """Call ``do`` later."""

@@ -13,7 +13,7 @@ import typing
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, ParamSpec, TypeVar, cast, get_args, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, ParamSpec, TypeVar, cast, overload
 from uuid import UUID, uuid4
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
@@ -26,6 +26,7 @@ from runner.core.class_names import Names
 from runner.core.made_once import made_once
 from runner.core.output import TaskOutput
 from runner.core.private_state import Link, Linked
+from runner.crews.map_options import refuse_on_error, refuse_written_options
 from runner.engine.work import Work
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ class Task(BaseModel):
             raise ValueError(f"{name} must take one argument, the context, and require no other") from None
         except ValueError:  # a builtin without a signature: it will tell when called
             pass
+        refuse_written_options(run)
         return run
 
     @property
@@ -311,13 +313,14 @@ class TaskContext:
     def _step_map(
         self, fn: Callable[..., Any], items: Iterable[Any], at_once: int, name: str, on_error: "OnError"
     ) -> "Callable[[], StepMap]":
-        from runner.journal.step_map import OnError, StepMap
+        from runner.journal.step_map import StepMap
 
         called = name or getattr(fn, "__name__", "")
         if not called:
             raise TypeError(f"{type(fn).__qualname__} has no name: ctx.map(fn, items, name='...')")
-        if at_once < 1 or on_error not in get_args(OnError):
-            raise ValueError(f"at_once is at least 1, and on_error one of {', '.join(get_args(OnError))}")
+        if at_once < 1:
+            raise ValueError(f"ctx.map(at_once={at_once!r}): at_once must be at least 1")
+        refuse_on_error(on_error)
         clock = self._work.journal.clock
         began = reported = clock.monotonic()
 

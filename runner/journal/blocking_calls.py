@@ -2,7 +2,8 @@
 
 A signal interrupts a call that blocks the main thread, but nothing interrupts one that blocks another thread. So the
 task's thread starts a thread for the call and waits for it in a way that a stop can end. If the task is stopped, the
-call's thread is left to finish, and its result is discarded.
+call's thread is left to finish, and its result is discarded; one that is there by then is returned, to be recorded, and
+the stop is raised after that.
 """
 
 import contextvars
@@ -10,6 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from runner.core.errors import Stop
 from runner.journal.cancellation.cancel_scope import CancelScope
 
 T = TypeVar("T")
@@ -43,9 +45,13 @@ def run(call: Callable[[], T], scope: CancelScope) -> T:
             threading.Thread(target=context.run, args=(in_thread,), name="blocking call", daemon=True).start()
         except RuntimeError:  # the system has no thread left: then a stop waits for the call
             return call()
-        while not outcome:
-            scope.check_in_call()
-            wakeup.wait()
+        try:
+            while not outcome:
+                scope.check_in_call()
+                wakeup.wait()
+        except Stop:
+            if not outcome or not scope.awaits_answer or scope.stopping is None:
+                raise
     found, error = outcome.pop()
     if error is None:
         result: T = found

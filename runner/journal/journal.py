@@ -4,6 +4,7 @@ import json
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from runner.core import fault_points, waiting
@@ -11,6 +12,7 @@ from runner.core.clock import SYSTEM, Clock
 from runner.core.errors import InputRequired
 from runner.core.ledger import STEP, AccountKey, Kind, caller
 from runner.journal import steps
+from runner.journal.cancellation.calls_in_flight import awaited
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.end_order import overtaken
 from runner.journal.give_ups import ended_by, given_up, is_cancellation
@@ -22,6 +24,9 @@ from runner.journal.steps import NO_FILES, Doing, Frame, JournalProgress, curren
 RAISED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 """Errors of the code itself, and not because it is stopped from outside."""
 _RLock = type(threading.RLock())  # which is made without a call of Python
+LOOK, LOOKS = 0.005, 2000
+"""Seconds between two looks at the threads of an ended task that are about to record something; how many of them."""
+
 _UNKNOWN: tuple[Any, Any, bool] = (None, None, False)
 
 
@@ -112,10 +117,21 @@ class Journal(ModelCalls):
         return self._over
 
     def close(self) -> None:
-        """The task has ended. A thread that it left behind records nothing any more, and stops."""
+        """The task has ended. A thread that it left behind records nothing any more, and stops, unless it has what its
+        call gave: that is recorded first.
+        """
+        if self.cancel_scope.answers:  # of threads that it left behind
+            self._await_records()
         with self._writing:
             self._over = True
         self.files, self._known = NO_FILES, _UNKNOWN  # they refer to this: without them no collector is needed
+
+    def _await_records(self) -> None:
+        scope = self.cancel_scope
+        for _ in range(LOOKS):
+            if not (scope.awaits_answer and scope.has_answer):
+                break
+            waiting.sleep(LOOK)
 
     def step(
         self,
@@ -161,15 +177,28 @@ class Journal(ModelCalls):
             return self.replay(frame, recorded, result_type)
         if before is not None:
             before()
-        with self.cancel_scope.call:
+        scope, late = self.cancel_scope, None
+        answers = scope.answers if scope.answers is not None else scope.keep_answers()
+        with scope.call:
             mark = self._begin(frame, watch)
+            # Its result is put in there in C: what is raised in this thread is raised in the call, or after that; and
+            # before the next statement, as this one is a call, too.
+            answers[frame] = answer = defaultdict[int, Any](partial(fn, *args, **kwargs))
             try:
-                value = fn(*args, **kwargs)
-            except BaseException as error:
-                self._raised(frame, watch, error)
-                raise
-            text = self._ended(name, frame, mark, value, result_type, watch)
-        self.cancel_scope.check()
+                try:
+                    answer.__getitem__(0)
+                except BaseException as error:
+                    if not answer:
+                        self._raised(frame, watch, error)
+                        raise
+                    late = error
+                value = answer[0]
+                text = self._ended(name, frame, mark, value, result_type, watch)
+            finally:
+                del answers[frame]
+        scope.check()
+        if late is not None:
+            raise late
         if result_type is None and type(value) in steps.AS_WRITTEN:  # as `steps.load_own`, which would be one more call
             return value
         return steps.load(text, result_type)
@@ -191,17 +220,28 @@ class Journal(ModelCalls):
             return self.replay(frame, recorded, result_type)
         if frame.gave_up is not None:
             await self.hold_async(frame)
-        with self.cancel_scope.call:
+        scope, late = self.cancel_scope, None
+        answers = scope.answers if scope.answers is not None else scope.keep_answers()
+        with scope.call:
             mark = self._begin(frame, watch)
+            answers[frame] = answer = dict[int, Any]()
             try:
-                value = await fn(*args, **kwargs)
-            except BaseException as error:
-                self._raised(frame, watch, error)
-                if is_cancellation(error):
-                    self.give_up(frame, error, mark)
-                raise
-            text = self._ended(name, frame, mark, value, result_type, watch)
-        self.cancel_scope.check()
+                try:
+                    await awaited(fn(*args, **kwargs), scope, answer)
+                except BaseException as error:
+                    if not answer:
+                        self._raised(frame, watch, error)
+                        if is_cancellation(error):
+                            self.give_up(frame, error, mark)
+                        raise
+                    late = error
+                value = answer[0]
+                text = self._ended(name, frame, mark, value, result_type, watch)
+            finally:
+                del answers[frame]
+        scope.check()
+        if late is not None:
+            raise late
         return steps.load_own(value, text, result_type)
 
     def _begin(self, frame: Frame, watch: StepObserver | None) -> int:

@@ -4,6 +4,8 @@ Each round stores the results since the last round, and notes as many new steps 
 begin. So at most ``at_once`` are ever in flight, and a kill leaves at most those in doubt. Steps that end while a round
 is stored are part of the next round: the busier the map, the larger the writes.
 
+If the task is stopped, the results that are there are stored first.
+
 Of steps on threads that are over before the next look, half are held back: they are made while the store has the
 results of the other half.
 """
@@ -14,17 +16,19 @@ import contextvars
 import logging
 import queue
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence, Sized
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from runner.core import fault_points, waiting
-from runner.core.errors import ClaimLost, InputRequired, Interrupted
+from runner.core.errors import ClaimLost, InputRequired, Interrupted, Stop, first_line
 from runner.core.ledger import NO_TOKENS, STEP
 from runner.journal import steps
 from runner.journal.cancellation.async_raise import InterruptibleSection
-from runner.journal.journal import RAISED, Journal
+from runner.journal.cancellation.calls_in_flight import awaited
+from runner.journal.cancellation.cancel_scope import CancelScope
+from runner.journal.journal import LOOK, LOOKS, RAISED, Journal
 from runner.journal.recorder import DoneStep, StepObserver
 from runner.journal.steps import Frame, current_step
 
@@ -37,6 +41,8 @@ PATIENT = (Interrupted, InputRequired)
 
 FEW = 8  #: so few are not split into halves
 SOON = 0.002  #: seconds within which others are to end while some are held back
+
+NAMED = 3  #: so many of the items that raised are named by the error
 
 AGAIN = 0.005  #: seconds until a thread is looked at again that could not be broken into
 
@@ -85,6 +91,7 @@ class StepMap:
         self._every = len(items) if isinstance(items, Sized) else None
         self._items = enumerate(items)
         self._outer = current_step.get()
+        self._answers = journal.cancel_scope.keep_answers()
         self._errors: dict[int, BaseException] = {}
         self._stop: BaseException | None = None
         self._broke: BaseException | None = None  # what the items raised
@@ -95,32 +102,39 @@ class StepMap:
 
     def run(self) -> list[Any]:
         """Make the steps on threads, each in a copy of this context."""
-        scope, threads = self._journal.cancel_scope, _Threads(self._do, self._at_once)
-        with scope.call, scope.waking() as self._woken, threads:
-            begun, held = self._round(()), list[_Step]()
-            while self._running:
-                self._report_begun(begun)
-                threads.begin(begun)
-                begun = []
-                self._waits = True
-                if not self._done and not self._woken.wait(SOON if held else None) and not self._done:
-                    begun, held = held, []  # the others take their time
-                    continue
-                self._waits = False
-                self._look_for_stop()
-                if (ended := self._take_done()) or (held and self._is_over()):
-                    acknowledged = self._send_round(ended, held)
-                    if held:
-                        self._report_begun(held)
-                        threads.begin(held)
-                        held = acknowledged()
-                    else:
-                        were_quick = self._is_posted and self._running == len(self._begun)
-                        begun = acknowledged()
-                        if were_quick and len(begun) >= 2 * FEW:
-                            held = begun[len(begun) // 2 :]
-                            del begun[len(begun) // 2 :]
+        scope = self._journal.cancel_scope
+        with scope.call, scope.waking() as self._woken, _Threads(self._do, self._at_once, scope) as threads:
+            try:
+                self._run(threads)
+            except Stop as stop:
+                self._keep_done(stop)
+                raise
         return self._outcome()
+
+    def _run(self, threads: "_Threads") -> None:
+        begun, held = self._round(()), list[_Step]()
+        while self._running:
+            self._report_begun(begun)
+            threads.begin(begun)
+            begun = []
+            self._waits = True
+            if not self._done and not self._woken.wait(SOON if held else None) and not self._done:
+                begun, held = held, []  # the others take their time
+                continue
+            self._waits = False
+            self._look_for_stop()
+            if (ended := self._take_done()) or (held and self._is_over()):
+                acknowledged = self._send_round(ended, held)
+                if held:
+                    self._report_begun(held)
+                    threads.begin(held)
+                    held = acknowledged()
+                else:
+                    were_quick = self._is_posted and self._running == len(self._begun)
+                    begun = acknowledged()
+                    if were_quick and len(begun) >= 2 * FEW:
+                        held = begun[len(begun) // 2 :]
+                        del begun[len(begun) // 2 :]
 
     async def arun(self) -> list[Any]:
         """The same for an async function: each step is a task of the running event loop."""
@@ -142,36 +156,45 @@ class StepMap:
                     task.cancel()
                 if under_way:
                     await asyncio.wait(list(under_way))
+                if self._done:
+                    self._keep_done(scope.stopping)
         return self._outcome()
 
     def _do(self, one: _Step) -> None:
         """Make a step in this context, which is its own: so nothing of it is set back."""
-        frames = self._journal.doing.frames
+        frames, answers = self._journal.doing.frames, self._answers
         try:
             current_step.set(one)
             frames[one] = None
+            answers[one] = answer = defaultdict[int, Any](partial(self._fn, one.item))  # see `Journal.step`
             try:
-                one.value = self._fn(one.item)
+                answer.__getitem__(0)
+            except BaseException:
+                if not answer:
+                    raise
             finally:
                 del frames[one]
+            one.value = answer[0]
             one.text = steps.dump(self._name, one.value, self._type)
         except BaseException as error:
             one.error = error
         self._done.append(one)
+        answers.pop(one, None)
         if self._waits:
             self._waits = False
             self._woken.wake()
 
     async def _ado(self, one: _Step) -> None:
         # Written as `_do` is: what they share would be one more call of Python in each step.
-        frames = self._journal.doing.frames
+        frames, answer = self._journal.doing.frames, dict[int, Any]()
         try:
             current_step.set(one)
             frames[one] = None
             try:
-                one.value = await self._fn(one.item)
+                await awaited(self._fn(one.item), self._journal.cancel_scope, answer)
             finally:
                 del frames[one]
+            one.value = answer[0]
             one.text = steps.dump(self._name, one.value, self._type)
         except BaseException as error:
             one.error = error
@@ -181,6 +204,18 @@ class StepMap:
 
     def _take_done(self) -> list[_Step]:
         return [self._done.popleft() for _ in range(len(self._done))]
+
+    def _keep_done(self, stop: BaseException | None) -> None:
+        """The map is stopped: record what its steps gave until now. The others are in doubt."""
+        scope = self._journal.cancel_scope
+        if isinstance(stop, ClaimLost) or not scope.awaits_answer:
+            return
+        for _ in range(LOOKS):
+            if not scope.has_answer:  # of its threads, which are about to report it
+                break
+            waiting.sleep(LOOK)
+        done, raised = self._sorted(self._take_done())
+        self._send(done, raised, (), 0)()
 
     def _look_for_stop(self) -> None:
         stop = self._journal.cancel_scope.stopping
@@ -196,18 +231,7 @@ class StepMap:
 
         Those that are ``held`` back are dropped if no more are to begin: each of these outcomes raises.
         """
-        done, raised = list[_Step](), list[_Step]()
-        for one in ended:
-            if one.error is None:
-                done.append(one)
-            elif isinstance(one.error, RAISED):
-                self._errors[one.index] = one.error
-                raised.append(one)
-            else:  # it drops nothing: whether the step was done is in doubt
-                self._stop = self._stop or one.error
-        if not self._journal.files.idle:
-            for one in done:
-                self._journal.files.keep(one.key, one.mark)
+        done, raised = self._sorted(ended)
         if ended:
             fault_points.reached("step done, not recorded")
         self._running -= len(ended)
@@ -225,6 +249,22 @@ class StepMap:
         acknowledged = self._send([] if first else done, [] if first else raised, begun, never_begun)
         self._running += len(begun) - never_begun
         return partial(self._end_round, acknowledged, done, raised, begun)
+
+    def _sorted(self, ended: Sequence[_Step]) -> tuple[list[_Step], list[_Step]]:
+        """Return those that are done, whose files are recorded, and those that raised."""
+        done, raised = list[_Step](), list[_Step]()
+        for one in ended:
+            if one.error is None:
+                done.append(one)
+            elif isinstance(one.error, RAISED):
+                self._errors[one.index] = one.error
+                raised.append(one)
+            else:  # it drops nothing: whether the step was done is in doubt
+                self._stop = self._stop or one.error
+        if not self._journal.files.idle:
+            for one in done:
+                self._journal.files.keep(one.key, one.mark)
+        return done, raised
 
     def _end_round(
         self, acknowledged: Callable[[], None], done: list[_Step], raised: list[_Step], begun: list[_Step]
@@ -334,10 +374,17 @@ class StepMap:
         if errors and (self._on_error == "first" or len(plain) < len(errors)):
             raise next((one for one in errors if not isinstance(one, Exception)), errors[0])
         if plain and self._on_error == "all":
-            raise ExceptionGroup(f"{self._name}: {len(plain)} of {len(self._results)} steps raised", plain)
+            raise ExceptionGroup(self._named(plain), plain)
         for index, error in self._errors.items():
             self._results[index] = error
         return self._results
+
+    def _named(self, plain: Sequence[Exception]) -> str:
+        """Say which items raised, and what. An item itself may be secret: its index names it."""
+        said = [f"item {index}: {first_line(self._errors[index])}" for index in sorted(self._errors)[:NAMED]]
+        if len(plain) > NAMED:
+            said.append(f"and {len(plain) - NAMED} more")
+        return f"{self._name}: {len(plain)} of {len(self._results)} items raised: {'; '.join(said)}"
 
 
 class _Threads:
@@ -347,8 +394,8 @@ class _Threads:
     begin at once, and short ones are made by few threads in turn.
     """
 
-    def __init__(self, do: Callable[[_Step], None], most: int) -> None:
-        self._do, self._most = do, most
+    def __init__(self, do: Callable[[_Step], None], most: int, scope: CancelScope) -> None:
+        self._do, self._most, self._scope = do, most, scope
         self._begun: deque[_Step] = deque()
         self._called = queue.SimpleQueue[bool]()
         self._is_called = False
@@ -357,8 +404,8 @@ class _Threads:
         self._sections: list[InterruptibleSection] = []
         self._started = 0
 
-    def __enter__(self) -> None:
-        pass
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, kind: type[BaseException] | None, *about: object) -> None:
         if kind is not None:
@@ -394,7 +441,7 @@ class _Threads:
         return True
 
     def _work(self) -> None:
-        section = InterruptibleSection()
+        section = InterruptibleSection(lambda: not self._scope.has_answer)
         try:
             self._sections.append(section)
             go_on = True

@@ -14,6 +14,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+from runner.core import waiting
+from runner.journal.cancellation.calls_in_flight import SOON, CallLooks
 from runner.journal.cancellation.cancel_scope import Wakeup
 
 _LOCKING = {
@@ -23,11 +25,13 @@ _LOCKING = {
     "runner.core.context_value": ("__enter__",),
     "runner.journal.cancellation.timing": ("timed",),
     "runner.journal.cancellation.cancel_scope": ("__enter__", "__exit__"),
+    "runner.llm.recording.recorded_call": ("whole", "whole_async", "post", "streamed", "refused"),
     "runner.tasks.stops": ("__exit__",),
     __name__: ("over", "_hooks", "_spend_elsewhere"),
 }
 """Where a lock is held, or just being taken, that an exception could leave taken for ever; where a context variable is
-set, that it could leave so; where a call or a write begins or ends, which counts; or where an end is being made."""
+set, that it could leave so; where a call or a write begins or ends, which counts; where an answer is that is recorded
+next; or where an end is being made."""
 
 _MARGIN = 10  # frames above that of a task as it begins, which are gone while it runs
 
@@ -233,16 +237,18 @@ class InterruptibleSection:
     """A section of this thread, from its creation until `over`, that other threads may interrupt; nothing after it.
 
     ``may`` says whether that is allowed now. It is asked while the thread stands still: after an earlier check the
-    thread could continue, perhaps into a write. Call `over` in this thread wherever the section was interrupted: a
-    thread that ends with a pending exception leaves the interpreter's flag set.
+    thread could continue, perhaps into a write. ``calls`` says whether the thread may be in a call, of which it then
+    lost the result: see `calls_in_flight`. Call `over` in this thread wherever the section was interrupted: a thread
+    that ends with a pending exception leaves the interpreter's flag set.
     """
 
-    def __init__(self, may: Callable[[], bool] = lambda: True) -> None:
-        self.thread, self._may = threading.get_ident(), may
+    def __init__(self, may: Callable[[], bool] = lambda: True, calls: waiting.Calls | None = None) -> None:
+        self.thread, self._may, self._calls = threading.get_ident(), may, calls
+        self._looks: CallLooks | None = None
         self._hooks = _hooks()
         self._lock = threading.Lock()
         self._over = False
-        self._broken_into = False
+        self.told = False
         self._importing: float | None = None  # since when it is known to import a library
         self._going_on = threading.Lock()
         self._going_on.acquire()
@@ -255,7 +261,7 @@ class InterruptibleSection:
             with _unobserved():  # a hook that ran here while the flag is up would be called without end on 3.11
                 if not _raise_outside_critical_section(self.thread, self.in_critical_section, exception, self._may):
                     return False
-                self._broken_into = True
+                self.told = True
                 # The flag is all threads'. It goes up again as that one next runs; until then, perhaps for as long as
                 # it is in a call, the others continue without it. Spent in a thread that is not interrupted.
                 _spend_elsewhere()
@@ -264,7 +270,19 @@ class InterruptibleSection:
 
     def in_critical_section(self) -> bool:
         """Whether an exception would do harm where the thread is now."""
-        return _in_critical_section(self.thread, self._hooks) or self._waits_for_import()
+        return _in_critical_section(self.thread, self._hooks) or self._waits_for_import() or self._may_get_an_answer()
+
+    @property
+    def again(self) -> float:
+        """The seconds until a section that could not be broken into is to be tried again."""
+        return SOON if self._looks is None else self._looks.again
+
+    def _may_get_an_answer(self) -> bool:
+        if self._calls is None or not self._calls.awaits_answer:
+            self._looks = None
+            return False
+        self._looks = self._looks or CallLooks(self.thread)
+        return not self._looks.may_end(sys._current_frames().get(self.thread))
 
     def _waits_for_import(self) -> bool:
         if not _is_importing(self.thread):
@@ -287,7 +305,7 @@ class InterruptibleSection:
             if not self._over:
                 self._over = True
                 self._going_on.release()
-        if self._broken_into:
+        if self.told:
             _spend()
             self._hooks.put_back()
 

@@ -1,19 +1,22 @@
 """The cancellation scope of a task: where it may be stopped, and the waits that a stop ends.
 
 A task's own code can be stopped at once. Inside a call (a step) the task gets time, so that a paid call can end and be
-recorded. Inside a write to the store it is never stopped. Each task in flight has one cancellation scope.
+recorded. Inside a write to the store it is never stopped, nor between the return of a call and its record. Each task in
+flight has one cancellation scope.
 """
 
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, Self
 
 from runner.core import waiting
 from runner.core.clock import SYSTEM, Clock
+from runner.core.errors import ClaimLost
 
 _RLock = type(threading.RLock())  # which is made without a call of Python
+Answers = dict[object, Mapping[int, Any]]
 
 
 class CancelScope:
@@ -21,6 +24,7 @@ class CancelScope:
 
     of_coroutine = False  #: whether the task is a coroutine of the event loop that it is performed on
 
+    _forced = False  # of the class: few tasks are stopped by force
     insist: Callable[[BaseException], None] | None = None  #: has the task stopped if it does not soon end
 
     def __init__(self, clock: Clock = SYSTEM) -> None:
@@ -32,8 +36,9 @@ class CancelScope:
         """In here the task is inside a step: a deferrable stop waits for its end."""
         self.write: Write = self._in_write
         """In here the task writes to the store: no stop breaks in."""
+        self.answers: Answers | None = None
+        """What each call in progress gave, from its return until it is recorded: no stop breaks in meanwhile."""
         self._asleep: dict[Wakeup, None] = {}
-        self._forced = False
         self._with_person = 0.0
         self._no_question: threading.Event | None = None  # until a person is asked: it costs more than the rest of this
 
@@ -46,6 +51,28 @@ class CancelScope:
     def in_call(self) -> bool:
         """Whether the task is inside a step."""
         return bool(self._in_call.many)
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether a thread of the task writes to the store, or has what its call gave, and does so next."""
+        return bool(self._in_write.entries) or self.has_answer
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether a thread of the task has what its call gave, and is to record it."""
+        return self.answers is not None and any(self.answers.values())
+
+    def keep_answers(self) -> "Answers":
+        """Return `answers`, from now on. Few tasks have some."""
+        with self._lock:
+            if self.answers is None:
+                self.answers = {}
+            return self.answers
+
+    @property
+    def awaits_answer(self) -> bool:
+        """Whether the task is in a call whose result may still be recorded. Not if its claim is lost."""
+        return bool(self._in_call.many) and not isinstance(self._in_call.stop, ClaimLost)
 
     @contextlib.contextmanager
     def person(self) -> Iterator[None]:
@@ -128,7 +155,7 @@ class CancelScope:
         """Whether the stop may be raised in the task right now; ``force`` breaks into calls too."""
         with self._lock:
             call = self._in_call
-            return call.stop is not None and not self._in_write.entries and (force or not call.many)
+            return call.stop is not None and not self.is_recording and (force or not call.many)
 
 
 class Entries(Protocol):

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from runner.core.context_value import ContextValue
+from runner.journal.cancellation.calls_in_flight import awaited
 from runner.journal.current_journal import current_journal
 from runner.llm.recording import idempotency_header, unrecorded, wire
 from runner.llm.recording.forked_processes import forks
@@ -74,28 +75,36 @@ def _journaled(theirs: Any) -> Any:
             return response
         await call.wait_async()
         with call:
-            with ContextValue(_making, call):
-                stub = elsewhere(str(url), call.instead)
-                try:
-                    response = await theirs(self, method, str_or_url if stub is None else stub, **kw)
-                except client.ClientResponseError as error:  # as `_raise_for_status`
-                    call.answered(error.status, (error.headers or {}).items())
-                    if call.is_refused:
-                        call.refused(b"")
-                    raise
-            is_taken = call.answered(response.status, response.headers.items())
-            if not (is_taken or call.is_refused):
-                return response
-            encoded = not _decodes(self, kw, response)
-            if call.streams:
-                response.content = _Reader(response.content, call.tee(encoded=encoded))
-            else:
-                body = await response.read()
-                (call.whole if is_taken else call.refused)(body, encoded=encoded)
-                response.content = _reader(body)
-            return response
+            given = dict[int, Any]()
+            stub = elsewhere(str(url), call.instead)
+            made = _made(theirs, call, self, method, str_or_url if stub is None else stub, kw)
+            await awaited(made, call.cancel_scope, given)
+            return given[0]
 
     return request
+
+
+async def _made(theirs: Any, call: RecordedCall, session: Any, method: str, str_or_url: Any, kw: dict[str, Any]) -> Any:
+    """The response of the service, recorded if it can be taken."""
+    with ContextValue(_making, call):
+        try:
+            response = await theirs(session, method, str_or_url, **kw)
+        except client.ClientResponseError as error:  # as `_raise_for_status`
+            call.answered(error.status, (error.headers or {}).items())
+            if call.is_refused:
+                call.refused(b"")
+            raise
+    is_taken = call.answered(response.status, response.headers.items())
+    if not (is_taken or call.is_refused):
+        return response
+    encoded = not _decodes(session, kw, response)
+    if call.streams:
+        response.content = _Reader(response.content, call.tee(encoded=encoded))
+    else:
+        body = await response.read()
+        (call.whole if is_taken else call.refused)(body, encoded=encoded)
+        response.content = _reader(body)
+    return response
 
 
 def _watched(theirs: Any) -> Any:
@@ -277,8 +286,12 @@ class _Reader:
 
     async def passed(self, reading: Awaitable[Any]) -> Any:
         try:
-            found = await reading
+            came = dict[int, Any]()
+            await awaited(reading, self._tee.cancel_scope, came)
+            found = came[0]
             self._take(found[0] if isinstance(found, tuple) else found)
+            if 1 in came:
+                raise came[1]
             if self._tee.has_said_all:
                 await self._take_rest()
         except BaseException as error:

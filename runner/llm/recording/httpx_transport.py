@@ -10,6 +10,7 @@ from typing import Any
 
 from runner.core import waiting
 from runner.journal import blocking_calls
+from runner.journal.cancellation.calls_in_flight import awaited
 from runner.journal.current_journal import current_journal
 from runner.journal.journal import Journal
 from runner.llm.recording import idempotency_header, shared_headers, unrecorded, wire
@@ -99,17 +100,23 @@ def install(library: Any) -> None:
             if waiting.shared:
                 shared_headers.share(request)
             with call:
-                extensions = request.extensions
-                try:
-                    response = await handle_async(self, exchange.outgoing_async())
-                finally:
-                    request.extensions = extensions  # it may be sent again, as a call of its own
-                is_taken = exchange.taken(response)
-                if not (is_taken or call.is_refused):
-                    return response
-                if call.streams:
-                    return exchange.streamed(async_stream)
-                return await exchange.whole_async(await pieces.of_async(response), is_taken=is_taken)
+                given = dict[int, Any]()
+                await awaited(made(self, exchange), call.cancel_scope, given)
+                return given[0]
+
+        async def made(self: Any, exchange: _Exchange) -> Any:
+            request, call = exchange.request, exchange.call
+            extensions = request.extensions
+            try:
+                response = await handle_async(self, exchange.outgoing_async())
+            finally:
+                request.extensions = extensions  # it may be sent again, as a call of its own
+            is_taken = exchange.taken(response)
+            if not (is_taken or call.is_refused):
+                return response
+            if call.streams:
+                return exchange.streamed(async_stream)
+            return await exchange.whole_async(await pieces.of_async(response), is_taken=is_taken)
 
         handle_async_request.journaled = True  # type: ignore[attr-defined]  # a mark on a function
         return handle_async_request
@@ -164,7 +171,7 @@ class _Exchange:
     """A request of the library's that is a call of a model, and its response."""
 
     def __init__(self, library: Any, request: Any, call: RecordedCall) -> None:
-        self._library, self._request, self.call = library, request, call
+        self._library, self.request, self.call = library, request, call
         self._response: Any = None
         self.is_leaving = False  #: its headers have been given to its connection
         self.is_left = False  #: its task was stopped, and does not wait for its answer any more
@@ -176,26 +183,26 @@ class _Exchange:
             return None
         if self.call.breaks_off:
             stream = _part_class(self._library)(answer.body, self.call)
-            return self._library.Response(answer.status, headers=answer.headers, request=self._request, stream=stream)
+            return self._library.Response(answer.status, headers=answer.headers, request=self.request, stream=stream)
         return self._library.Response(
             answer.status,
             headers=[*answer.headers, ("Content-Length", str(len(answer.body)))],
-            request=self._request,
+            request=self.request,
             stream=self._library.ByteStream(answer.body),
         )
 
     def outgoing_async(self) -> Any:
         """A coroutine's request as it is sent. It is watched on the wire: its note is written together with others'."""
-        extensions = self._request.extensions
+        extensions = self.request.extensions
         theirs = extensions.get("trace")
-        self._request.extensions = self._while_out = {**extensions, "trace": partial(_both_async, self, theirs)}
+        self.request.extensions = self._while_out = {**extensions, "trace": partial(_both_async, self, theirs)}
         self._watched_by_others = theirs is not None
-        return redirect_request(self._library, self._request, self.call.instead)
+        return redirect_request(self._library, self.request, self.call.instead)
 
     def watch(self) -> None:
         """See when the headers of a request leave that has no body: they are all of it."""
-        extensions = self._request.extensions
-        self._request.extensions = {**extensions, "trace": partial(_both, self, extensions.get("trace"))}
+        extensions = self.request.extensions
+        self.request.extensions = {**extensions, "trace": partial(_both, self, extensions.get("trace"))}
 
     def leaves(self, event: str, info: dict[str, Any]) -> bool:
         """Whether an event on the wire is that the request leaves: what asked a proxy for the connection is none."""
@@ -219,7 +226,7 @@ class _Exchange:
 
     def taken(self, response: Any) -> bool:
         """Whether the response says that the call was taken."""
-        response.request = self._request
+        response.request = self.request
         self._response = response
         return self.call.answered(response.status_code, wire.looked_at(response.headers.raw))
 
@@ -272,7 +279,7 @@ class _Exchange:
         return self._library.Response(
             self._response.status_code,
             headers=wire.unframed(self._response.headers.multi_items()),
-            request=self._request,
+            request=self.request,
             extensions=self._response.extensions,
             stream=stream(self._response, tee),
         )
@@ -394,8 +401,16 @@ def _streams(library: Any) -> tuple[Any, Any]:
         async def __aiter__(self) -> AsyncIterator[bytes]:
             try:
                 held = []
-                async for piece in self.response.aiter_bytes():
-                    self.tee.passed(piece)
+                pieces = aiter(self.response.aiter_bytes())
+                while True:
+                    came = dict[int, Any]()
+                    try:
+                        await awaited(anext(pieces), self.tee.cancel_scope, came)
+                    except StopAsyncIteration:
+                        break
+                    self.tee.passed(piece := came[0])
+                    if 1 in came:
+                        raise came[1]
                     if self.tee.has_said_all:
                         held.append(piece)
                     else:

@@ -47,6 +47,7 @@ class RecordedCall:
 
     def __init__(self, asked: wire.Request, journal: Journal, unattributed: bool) -> None:
         self._asked, self._journal, self.clock = asked, journal, journal.clock
+        self.cancel_scope = journal.cancel_scope
         self._call = Call(journal, *journal.place_call(asked.digest, asked.model, unattributed=unattributed))
         self.instead: Standin | None = standin_here.get() or (named(journal.standin) if journal.standin else None)
         self._unattributed = unattributed
@@ -393,6 +394,7 @@ class Tee:
 
     def __init__(self, tape: wire.Tape, call: RecordedCall, decode: Callable[[bytes], bytes]) -> None:
         self._tape, self._call, self._decode = tape, call, decode
+        self.cancel_scope = call.cancel_scope
         self.is_over = False  #: it is recorded, or broke off
 
     @property

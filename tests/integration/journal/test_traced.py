@@ -302,7 +302,7 @@ def test_a_hook_that_is_broken_into_is_set_again(hook: str, end_of: Any) -> None
             global broken
             if frame.f_code.co_name == "task" and not broken:
                 broken = True
-                section._broken_into = True
+                section.told = True
                 raise Interrupted
             return hook
         def task():

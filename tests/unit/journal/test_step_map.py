@@ -150,9 +150,11 @@ def test_the_first_error_ends_it_when_what_is_under_way_is_recorded(mapped: Any,
 
 
 def test_all_are_done_before_errors_are_raised(mapped: Any, store: Store) -> None:
-    with pytest.raises(ExceptionGroup, match="3 of 9 steps raised") as told:
+    with pytest.raises(ExceptionGroup, match="3 of 9 items raised") as told:
         mapped(bad, range(9), on_error="all")
     assert [str(one) for one in told.value.exceptions] == ["2 is bad", "5 is bad", "8 is bad"]
+    named = "item 2: ValueError: 2 is bad; item 5: ValueError: 5 is bad; item 8: ValueError: 8 is bad"
+    assert told.value.message.endswith(f": {named}")
     assert (len(store.recorded), store.open) == (6, 0)
 
 

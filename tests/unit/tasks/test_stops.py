@@ -19,7 +19,9 @@ stops = pytest.importorskip("runner.tasks.stops")
 class Section:
     """A section of a task into which nothing breaks."""
 
-    def __init__(self, _: Callable[[], bool]) -> None: ...
+    again, told = 60.0, False
+
+    def __init__(self, *_: object) -> None: ...
 
     def in_critical_section(self) -> bool:
         return False
@@ -139,8 +141,8 @@ def test_a_stop_that_comes_as_its_task_ends_is_not_raised_where_nothing_ends_it(
         if frame.f_code is stops._InFlight.__exit__.__code__:
             seen.append(sections[0].in_critical_section())
 
-    def section(may: Callable[[], bool]) -> InterruptibleSection:
-        sections.append(InterruptibleSection(may))
+    def section(may: Callable[[], bool], calls: CancelScope) -> InterruptibleSection:
+        sections.append(InterruptibleSection(may, calls))
         return sections[0]
 
     monkeypatch.setattr(stops, "InterruptibleSection", section)

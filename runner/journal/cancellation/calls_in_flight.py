@@ -1,0 +1,121 @@
+"""When a call in flight may be broken into: where it waits, and not where it may have its answer.
+
+A call that is broken into is in doubt, and is paid again. Nothing breaks into a blocking call of a thread: what is
+raised there is raised once the call has returned, and then what it returned is lost. So the thread is looked at, and is
+left alone until the call returns; then it has time to record what it got, and the stop is raised after that. A signal
+does break into a blocking call of the main thread, whose stop is raised as soon as it is seen to wait.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Generator, MutableMapping
+from types import FrameType, coroutine
+from typing import Any
+
+from runner.core import waiting
+from runner.core.clock import SYSTEM
+from runner.core.errors import Stop
+from runner.journal.cancellation.cancel_scope import CancelScope, Wakeup
+
+RETURNING = 2.0  #: seconds that a thread has to record what its call gave, from when that is seen to have returned
+SOON, SELDOM = 0.02, 0.25  #: seconds between two looks at a call: the first, and those at one that blocks
+
+_WAIT = Wakeup.wait.__code__
+_HANDLERS = frozenset({"runner.tasks.stops", "runner.journal.cancellation.async_raise", __name__})
+"""Whose frames are above those of the interrupted code, when a signal's handler looks."""
+
+
+class CallLooks:
+    """How far the call is in which a thread of this process was to be stopped."""
+
+    def __init__(self, thread: int) -> None:
+        self._thread = thread
+        self._seen: object = None
+        self._returned: float | None = None
+        self.again = SOON  #: seconds until another look
+
+    def may_end(self, frame: FrameType | None) -> bool:
+        """Look at it: whether it may be broken into where it is. ``frame`` is the thread's innermost."""
+        by_signal = self._thread == threading.get_ident()
+        while by_signal and frame is not None and _is_of_handler(frame):
+            frame = frame.f_back
+        if frame is None or _is_waiting(frame):
+            return True
+        seen, self._seen = self._seen, (id(frame), frame.f_lasti, None if by_signal else _time_used(self._thread))
+        if seen is None:
+            return False
+        now = SYSTEM.monotonic()
+        if self._seen != seen:
+            self._returned = self._returned or now
+            self.again = SOON
+        elif by_signal:
+            return True
+        elif self._returned is None:
+            self.again = min(self.again * 2, SELDOM)
+            return False
+        return self._returned is not None and now - self._returned >= RETURNING
+
+
+def _is_of_handler(frame: FrameType) -> bool:
+    return frame.f_globals.get("__name__") in _HANDLERS
+
+
+def _is_waiting(frame: FrameType) -> bool:
+    """Whether the thread waits in a way that can be ended: for a call in another thread, or in an event loop."""
+    code = frame.f_code
+    return code is _WAIT or (code.co_name == "select" and frame.f_globals.get("__name__") == "selectors")
+
+
+def _time_used(thread: int) -> float | None:
+    """The processor's time that a thread has used: it is the same as long as that is blocked. None if unknown."""
+    try:
+        return time.clock_gettime(time.pthread_getcpuclockid(thread))
+    except (AttributeError, OSError):
+        return None
+
+
+@coroutine
+def awaited(wanted: Awaitable[Any], scope: CancelScope, kept: MutableMapping[int, Any]) -> Generator[Any, Any, None]:
+    """Await something, whose result is in ``kept`` before this returns.
+
+    If the task is being stopped, and it is cancelled when what it waits for has come, it gets that, and is cancelled
+    where it would wait once more. If it does not, the cancellation is in ``kept`` under 1: raise it when the result is
+    recorded.
+    """
+    steps: Any = wanted if hasattr(wanted, "throw") else waiting.awaited(wanted)
+    sent: Any = None
+    error: BaseException | None = None
+    late: asyncio.CancelledError | None = None
+    while True:
+        try:
+            awaits = steps.send(sent) if error is None else steps.throw(error)
+        except StopIteration as end:
+            if late is not None:
+                kept[1] = late
+            kept.__setitem__(0, end.value)  # a call: what was raised in this thread is raised here, when that is kept
+            return
+        except Stop:
+            raise
+        except BaseException as raised:
+            if late is None or raised is late:
+                raise
+            raise late from raised
+        sent, error = None, None
+        if late is not None and awaits is not None:
+            awaits._asyncio_future_blocking = False
+            error, late = late, None
+            continue
+        try:
+            sent = yield awaits
+        except asyncio.CancelledError as cancelled:
+            if scope.stopping is not None and late is None and _has_come(awaits):
+                late = cancelled
+            else:
+                error = cancelled
+        except BaseException as raised:
+            error = raised
+
+
+def _has_come(awaits: Any) -> bool:
+    return isinstance(awaits, asyncio.Future) and awaits.done() and not awaits.cancelled()

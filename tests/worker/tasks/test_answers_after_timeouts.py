@@ -1,0 +1,155 @@
+"""An answer that has come is recorded before the timeout of its task is raised: no attempt pays for it again."""
+
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from runner.client import Client
+from runner.testing import ModelServer
+
+SLOW = 2.5  #: seconds that an answer takes, so that it comes after the timeout of its task
+
+
+class Counting(ThreadingHTTPServer):
+    """A service that takes its time, and counts what it was asked."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Slow)
+        self.asked = 0
+        self.lock = threading.Lock()
+
+
+class Slow(BaseHTTPRequestHandler):
+    """One request to it."""
+
+    server: Counting
+
+    def do_GET(self) -> None:
+        with self.server.lock:
+            self.server.asked += 1
+        time.sleep(SLOW)
+        self.send_response(200)
+        self.send_header("Content-Length", "4")
+        self.end_headers()
+        self.wfile.write(b"here")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def service() -> Iterator[Counting]:
+    with Counting() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+CREW = """
+    import concurrent.futures, urllib.request
+    from runner import LLM
+
+    URL = {url!r}
+
+    def fetch(_=None):
+        with urllib.request.urlopen(URL, timeout=60) as answer:
+            return answer.read().decode()
+
+    def step(ctx):
+        return ctx.step("call", fetch)
+
+    def in_its_own_threads(ctx):
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            return pool.submit(ctx.step, "call", fetch).result()
+
+    async def blocking(ctx):
+        async def call():
+            return fetch()
+        return await ctx.step("call", call)
+
+    def model(ctx):
+        return LLM(model="openai/m").call("Say something.")
+
+    crew = Crew(tasks=[Task(name="t", run={run}, pool="thread", timeout=1.0, max_retries=2, retry_delay=0.01)])
+"""
+
+
+@pytest.mark.parametrize("run", ["step", "blocking", "in_its_own_threads"])
+def test_what_a_call_gave_after_the_timeout_is_not_paid_again(
+    run: str, fleet: Any, client: Client, crew_of: Any, service: Counting
+) -> None:
+    # Given a call that blocks its thread for longer than its task may take
+    fleet.start("--pool", "shared")
+    address = f"http://127.0.0.1:{service.server_address[1]}/"
+    handle = client.submit(crew_of(CREW.format(url=address, run=run)))
+    # When it is answered, then the attempt fails, and the next one has the answer
+    result = handle.wait(60)
+    assert (result.status, result.result) == ("completed", "here")
+    assert (service.asked, result.ledger["paid"], result.ledger["in_doubt"]) == (1, 1, 0)
+    (retried,) = (event for event in handle.events() if event.type == "task_retried")
+    assert "longer than its timeout of 1 s" in retried.fields["reason"]
+
+
+def test_what_a_model_answered_after_the_timeout_is_not_paid_again(fleet: Any, client: Client, crew_of: Any) -> None:
+    def answer(_: Any) -> str:
+        time.sleep(SLOW)
+        return "here"
+
+    with ModelServer(answer) as models:
+        fleet.start("--pool", "shared", **models.environment)
+        result = client.submit(crew_of(CREW.format(url="", run="model"))).wait(60)
+        assert (result.status, result.result) == ("completed", "here")
+        assert (models.summary()["requests"], result.ledger["paid"], result.ledger["in_doubt"]) == (1, 1, 0)
+
+
+UNINTERRUPTED = """
+    import ctypes
+
+    def call():
+        ended = time.monotonic() + 0.9
+        while time.monotonic() < ended:  # the C library's own ends by any signal, and no handler is called in it
+            ctypes.CDLL(None).sleep(60)
+        trace("step call")
+        return "here"
+
+    def run(ctx):
+        return ctx.step("call", call)
+
+    crew = Crew(tasks=[Task(name="t", run=run, timeout=1.0, max_retries=2, retry_delay=0.01)])
+"""
+
+
+def test_what_a_call_gave_as_the_signal_of_the_timeout_came_is_not_paid_again(
+    fleet: Any, client: Client, crew_of: Any, trace: Any
+) -> None:
+    fleet.start("--concurrency", "1")
+    handle = client.submit(crew_of(UNINTERRUPTED))
+    result = handle.wait(60)
+    assert (result.status, result.result) == ("completed", "here")
+    assert (trace.steps().total(), result.ledger["paid"], result.ledger["in_doubt"]) == (1, 1, 0)
+    assert sum(event.type == "task_retried" for event in handle.events()) == 1
+
+
+BLOCKS_ITS_LOOP = """
+    async def run(ctx):
+        if ctx.attempt == 1:
+            time.sleep(1.2)
+        return f"attempt {ctx.attempt}"
+
+    crew = Crew(tasks=[Task(name="t", run=run, pool="%s", timeout=1.0, max_retries=2, retry_delay=0.01)])
+"""
+
+
+@pytest.mark.parametrize("pool", ["thread", "process"])
+def test_a_coroutine_that_blocks_its_loop_fails_by_its_timeout_in_each_pool(
+    pool: str, fleet: Any, client: Client, crew_of: Any
+) -> None:
+    fleet.start("--concurrency", "1", "--pool", "shared" if pool == "thread" else "prefork")
+    result = client.submit(crew_of(BLOCKS_ITS_LOOP % pool)).wait(60)
+    assert (result.status, result.result) == ("completed", "attempt 2")
