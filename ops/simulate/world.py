@@ -97,7 +97,7 @@ class World:
         """Let it all happen. Raises `Wrong`."""
         with (
             patch.object(backoff, "delay", partial(backoff.delay, rand=self.random)),
-            patch.multiple(step_map, _Threads=partial(InTurn, self.random), FEW=1),
+            patch.multiple(step_map, MapThreads=partial(InTurn, self.random), FEW=1),
         ):
             self._run()
 

@@ -258,7 +258,7 @@ class InputRequired(Stop):
 
 
 def first_line(error: BaseException, most: int = 100) -> str:
-    """Return an error's class and the first line of its message, without secrets and at most so many characters."""
+    """Return an error's class and the first line of its message, redacted, at most so many characters of it."""
     try:
         text = redact(str(error)).strip().partition("\n")[0]
     except Exception:  # its own __str__ fails

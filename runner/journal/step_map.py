@@ -11,28 +11,20 @@ results of the other half.
 """
 
 import asyncio
-import contextlib
-import contextvars
-import logging
-import queue
-import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence, Sized
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from runner.core import fault_points, waiting
 from runner.core.errors import ClaimLost, InputRequired, Interrupted, Stop, first_line
 from runner.core.ledger import NO_TOKENS, STEP
 from runner.journal import steps
-from runner.journal.cancellation.async_raise import InterruptibleSection
 from runner.journal.cancellation.calls_in_flight import awaited
-from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.journal import LOOK, LOOKS, RAISED, Journal
+from runner.journal.map_threads import MapThreads
 from runner.journal.recorder import DoneStep, StepObserver
 from runner.journal.steps import Frame, current_step
-
-log = logging.getLogger(__name__)
 
 OnError = Literal["first", "all", "collect"]
 
@@ -43,8 +35,6 @@ FEW = 8  #: so few are not split into halves
 SOON = 0.002  #: seconds within which others are to end while some are held back
 
 NAMED = 3  #: so many of the items that raised are named by the error
-
-AGAIN = 0.005  #: seconds until a thread is looked at again that could not be broken into
 
 
 def _nothing() -> None:
@@ -103,7 +93,7 @@ class StepMap:
     def run(self) -> list[Any]:
         """Make the steps on threads, each in a copy of this context."""
         scope = self._journal.cancel_scope
-        with scope.call, scope.waking() as self._woken, _Threads(self._do, self._at_once, scope) as threads:
+        with scope.call, scope.waking() as self._woken, MapThreads(self._do, self._at_once, scope) as threads:
             try:
                 self._run(threads)
             except Stop as stop:
@@ -111,7 +101,7 @@ class StepMap:
                 raise
         return self._outcome()
 
-    def _run(self, threads: "_Threads") -> None:
+    def _run(self, threads: MapThreads) -> None:
         begun, held = self._round(()), list[_Step]()
         while self._running:
             self._report_begun(begun)
@@ -380,94 +370,8 @@ class StepMap:
         return self._results
 
     def _named(self, plain: Sequence[Exception]) -> str:
-        """Say which items raised, and what. An item itself may be secret: its index names it."""
+        """Say which items raised, and what. Items are named by their index: no payload is told."""
         said = [f"item {index}: {first_line(self._errors[index])}" for index in sorted(self._errors)[:NAMED]]
         if len(plain) > NAMED:
             said.append(f"and {len(plain) - NAMED} more")
         return f"{self._name}: {len(plain)} of {len(self._results)} items raised: {'; '.join(said)}"
-
-
-class _Threads:
-    """At most one thread for each concurrent step. Those that are in a step when this context ends are interrupted.
-
-    Each thread that takes a step wakes the next one, or starts it, if there are more steps. So steps that wait all
-    begin at once, and short ones are made by few threads in turn.
-    """
-
-    def __init__(self, do: Callable[[_Step], None], most: int, scope: CancelScope) -> None:
-        self._do, self._most, self._scope = do, most, scope
-        self._begun: deque[_Step] = deque()
-        self._called = queue.SimpleQueue[bool]()
-        self._is_called = False
-        self._idle: list[None] = []  # one for each thread that is: to add to it needs no lock
-        self._context = contextvars.copy_context()
-        self._sections: list[InterruptibleSection] = []
-        self._started = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *about: object) -> None:
-        if kind is not None:
-            self._begun.clear()
-        self._called.put(False)  # each passes it on
-        if kind is not None and self._sections:
-            threading.Thread(target=self._break_in, name="runner-map-stop", daemon=True).start()
-
-    def begin(self, steps: Sequence[_Step]) -> None:
-        """Begin these steps now."""
-        self._begun.extend(steps)
-        self._call()
-
-    def _call(self) -> None:
-        if not self._begun or self._is_called:
-            return
-        self._is_called = True
-        if self._idle or self._started >= self._most or not self._start():
-            self._called.put(True)
-
-    def _start(self) -> bool:
-        """Start one more thread. Returns whether the machine has one, for which at least the first is needed."""
-        self._started += 1
-        try:
-            threading.Thread(target=self._work, name=f"runner-map-{self._started}", daemon=True).start()
-        except RuntimeError as error:
-            self._started -= 1
-            if not self._started:
-                raise
-            self._most = self._started
-            log.warning("%d steps of this map are made at once, not more: %s", self._most, error)
-            return False
-        return True
-
-    def _work(self) -> None:
-        section = InterruptibleSection(lambda: not self._scope.has_answer)
-        try:
-            self._sections.append(section)
-            go_on = True
-            while go_on:
-                self._is_called = False
-                while self._begun:
-                    if not self._is_called and len(self._begun) > 1:
-                        self._call()
-                    try:
-                        one = self._begun.popleft()
-                    except IndexError:  # others were quicker
-                        break
-                    self._context.copy().run(self._do, one)
-                self._idle.append(None)
-                go_on = self._called.get()
-                self._idle.pop()
-            self._called.put(False)
-        except ClaimLost:  # broken into between two steps
-            pass
-        finally:
-            with contextlib.suppress(ClaimLost):
-                section.over()
-            section.over()
-
-    def _break_in(self) -> None:
-        """The task has stopped: no further result is recorded."""
-        for section in self._sections:
-            while not section.break_in(ClaimLost):
-                waiting.sleep(AGAIN)

@@ -5,7 +5,7 @@ recorded when its answer is whole. Anything else passes, and so does everything 
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from functools import cache, partial, wraps
+from functools import partial, wraps
 from typing import Any
 
 from runner.core import waiting
@@ -16,6 +16,7 @@ from runner.journal.journal import Journal
 from runner.llm.recording import idempotency_header, shared_headers, unrecorded, wire
 from runner.llm.recording.event_loops import follow_loop
 from runner.llm.recording.forked_processes import forks
+from runner.llm.recording.httpx_bodies import leaving_class, part_class
 from runner.llm.recording.parsers import parsers
 from runner.llm.recording.recorded_call import RecordedCall, Tee, parse_request
 from runner.modelserver.stubs.redirect import redirect_request
@@ -27,7 +28,7 @@ def install(library: Any) -> None:
     if getattr(sync.handle_request, "journaled", False):
         return
     stream, async_stream = _streams(library)
-    pieces, leaving = _pieces(library), _leaving(library)
+    pieces, leaving = _pieces(library), leaving_class(library)
 
     def journaled(handle: Any) -> Any:
         def handle_request(self: Any, request: Any) -> Any:
@@ -182,7 +183,7 @@ class _Exchange:
         if answer is None:
             return None
         if self.call.breaks_off:
-            stream = _part_class(self._library)(answer.body, self.call)
+            stream = part_class(self._library)(answer.body, self.call)
             return self._library.Response(answer.status, headers=answer.headers, request=self.request, stream=stream)
         return self._library.Response(
             answer.status,
@@ -303,30 +304,6 @@ def _both(ours: _Exchange, theirs: Any, event: str, info: dict[str, Any]) -> Non
         theirs(event, info)
 
 
-def _leaving(library: Any) -> Any:
-    """The body of a request that is a call, of a library's own class.
-
-    The call begins when that is asked for, and not when it waits for a connection: its headers have gone out then, and
-    with these alone the server cannot act on it. One without a body begins before (`watch`).
-    """
-
-    class Leaving(library.SyncByteStream):  # type: ignore[misc]  # of whichever library
-        def __init__(self, exchange: _Exchange, body: Any) -> None:
-            self.exchange, self.call, self.body = exchange, exchange.call, body
-
-        def __iter__(self) -> Iterator[bytes]:
-            if self.exchange.is_left:
-                raise ConnectionAbortedError("its task was stopped")
-            self.call.begins()
-            yield from self.body
-            self.call.body_has_left()
-
-        def close(self) -> None:
-            self.body.close()
-
-    return Leaving
-
-
 def _pieces(library: Any) -> Any:
     """A body that is read before its reader has it, of a library's own class: it is passed on in the same pieces."""
 
@@ -429,25 +406,6 @@ def _streams(library: Any) -> tuple[Any, Any]:
                 self.tee.left()
 
     return Stream, AsyncStream
-
-
-@cache
-def _part_class(library: Any) -> Any:
-    """The part of a streamed answer that is recorded, of a library's own class."""
-
-    class Part(library.SyncByteStream, library.AsyncByteStream):  # type: ignore[misc]  # of whichever library
-        def __init__(self, body: bytes, call: RecordedCall) -> None:
-            self.body, self.call = body, call
-
-        def __iter__(self) -> Iterator[bytes]:
-            yield self.body
-            self.call.break_off()
-
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            yield self.body
-            await self.call.break_off_async()
-
-    return Part
 
 
 class _Stream:

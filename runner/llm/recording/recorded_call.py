@@ -393,8 +393,7 @@ class Tee:
     """One stream: recorded when it is complete, whoever still reads; in doubt if it breaks off."""
 
     def __init__(self, tape: wire.Tape, call: RecordedCall, decode: Callable[[bytes], bytes]) -> None:
-        self._tape, self._call, self._decode = tape, call, decode
-        self.cancel_scope = call.cancel_scope
+        self._tape, self._call, self._decode, self.cancel_scope = tape, call, decode, call.cancel_scope
         self.is_over = False  #: it is recorded, or broke off
 
     @property

@@ -134,7 +134,7 @@ def test_none_strikes_between_a_call_and_its_record(
 ) -> None:
     hits = strike_at(struck, monkeypatch, point)
     if point == "in the record":
-        struck.store.at_record = lambda: fault_points.reached(point)  # type: ignore[arg-type]  # of this test alone
+        struck.store.at_record = lambda: fault_points.reached(point)
 
     async def call() -> str:
         await asyncio.sleep(0)

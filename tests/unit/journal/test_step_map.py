@@ -261,7 +261,7 @@ class Quick:
         self.meanwhile = list[int]()
         self.scope = CancelScope()
         store.post_steps, store.waited = store.post, self._waited
-        begin, take = step_map._Threads.begin, StepMap._take_done
+        begin, take = step_map.MapThreads.begin, StepMap._take_done
 
         def counted(threads: Any, begun: Any) -> None:
             self._begun += len(begun)
@@ -274,7 +274,7 @@ class Quick:
             return found
 
         monkeypatch.setattr(step_map, "SOON", 30)
-        monkeypatch.setattr(step_map._Threads, "begin", counted)
+        monkeypatch.setattr(step_map.MapThreads, "begin", counted)
         monkeypatch.setattr(StepMap, "_take_done", all_taken)
 
     def do(self, fn: Callable[[int], Any], at_once: int = 32) -> Any:
