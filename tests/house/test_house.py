@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from ..support.soak import in_soak
+
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 
 #: The pure core: the standard library and pydantic, so that it can be tested without a socket.
@@ -153,22 +155,24 @@ def planted(copy_repository):
     ("file", "line", "broken"),
     [
         ("runner/core/plan/plan.py", "import runner.client", "imports point one way"),
-        (
-            "runner/journal/cancellation/cancel_scope.py",
-            "from runner.providers.redis import keys",
-            "imports point one way",
-        ),
         ("providers/redis/keys.py", "from runner.tasks import app", "imports point one way"),
-        ("providers/redis/runs.py", "from runner.engine import executor", "imports point one way"),
         ("runner/client/client.py", "import redis", "only providers.redis imports redis"),
         ("runner/client/store.py", "def later():\n    import celery", "only tasks imports Celery"),
-        ("providers/redis/envelope.py", "from kombu import Connection", "only tasks imports Celery"),
-        ("runner/client/client.py", "import rich.console", "only cli imports rich"),
-        ("runner/cli/inspection.py", "def later():\n    import textual", "only the browser imports textual"),
-        ("runner/testing/resp.py", "import click", "only cli imports click"),
-        ("runner/client/checkpoints/model.py", "from runner.cli.browser import wording", "imports point one way"),
         ("runner/brand_new.py", "", "imports point one way"),
         ("runner/journal/call_slots.py", "from runner.journal import journal", "no two rooms"),
+        *in_soak(
+            (
+                "runner/journal/cancellation/cancel_scope.py",
+                "from runner.providers.redis import keys",
+                "imports point one way",
+            ),
+            ("providers/redis/runs.py", "from runner.engine import executor", "imports point one way"),
+            ("providers/redis/envelope.py", "from kombu import Connection", "only tasks imports Celery"),
+            ("runner/client/client.py", "import rich.console", "only cli imports rich"),
+            ("runner/cli/inspection.py", "def later():\n    import textual", "only the browser imports textual"),
+            ("runner/testing/resp.py", "import click", "only cli imports click"),
+            ("runner/client/checkpoints/model.py", "from runner.cli.browser import wording", "imports point one way"),
+        ),
     ],
 )
 def test_a_wrong_arrow_is_caught(planted, file, line, broken):

@@ -209,8 +209,11 @@ LOCKING_HOOKS = {
 }
 
 
+HOOKS_HERE = {what: code for what, code in LOCKING_HOOKS.items() if hasattr(sys, what) or what != "monitoring"}
+
+
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("what", [what for what in LOCKING_HOOKS if hasattr(sys, what) or what != "monitoring"])
+@pytest.mark.parametrize("what", kept_of(HOOKS_HERE))
 def test_a_hook_that_takes_a_lock_is_not_broken_into(what: str, end_of: Any) -> None:
     end = end_of(textwrap.dedent(LOCKING) + textwrap.dedent(LOCKING_HOOKS[what]))
     assert end.returncode == 0, end.stderr[-2000:]
@@ -249,7 +252,7 @@ BLOCKED = """
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("what", [what for what in LOCKING_HOOKS if hasattr(sys, what) or what != "monitoring"])
+@pytest.mark.parametrize("what", kept_of(HOOKS_HERE))
 def test_a_timeout_is_met_as_a_blocking_call_returns_under_a_hook(what: str, end_of: Any) -> None:
     """The interpreter's flag for raised exceptions is up meanwhile, and is all threads'."""
     end = end_of(textwrap.dedent(BLOCKED) + textwrap.dedent(LOCKING_HOOKS[what]))

@@ -52,10 +52,25 @@ def finish(driver: Driver, how: dict[str, Any]) -> None:
                 claim = task.next
 
 
-@pytest.mark.parametrize("how", [{}, {"process": "p0"}, {"process": "p0", "queue": QUEUE}], ids=["", "next", "queue"])
-@pytest.mark.parametrize("checkpoint_on", ["", ",task_completed,", ",crew_kickoff_completed,"])
-@pytest.mark.parametrize("batch", [0, 2])
-@pytest.mark.parametrize("plan", [LONG, CHAIN, FAN, POOLED], ids=["long", "chain", "fan", "pooled"])
+HOW: tuple[dict[str, Any], ...] = ({}, {"process": "p0"}, {"process": "p0", "queue": QUEUE})
+CHECKPOINTS = ("", ",task_completed,", ",crew_kickoff_completed,")
+PLANS = {"long": LONG, "chain": CHAIN, "fan": FAN, "pooled": POOLED}
+
+
+def shapes() -> list[Any]:
+    """All of everything; in each test run a third, in which each plan has all ways and all checkpoints, and each two of
+    those some plan.
+    """
+    every = itertools.product(*map(enumerate, (PLANS.items(), (0, 2), CHECKPOINTS, HOW)))
+    return [
+        pytest.param(
+            plan, batch, on, how, id=f"{name}-{b}-{c}-{h}", marks=[pytest.mark.soak] * ((p + b + c + h) % 3 > 0)
+        )
+        for (p, (name, plan)), (b, batch), (c, on), (h, how) in every
+    ]
+
+
+@pytest.mark.parametrize(("plan", "batch", "checkpoint_on", "how"), shapes())
 def test_of_whatever_shape_a_run_is(
     driver: Driver, plan: Plan, batch: int, checkpoint_on: str, how: dict[str, Any]
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from runner.client import Client
 
+from ...support.soak import in_soak
 from .test_approvals import needs, pytestmark
 
 __all__ = ["pytestmark"]
@@ -114,7 +115,7 @@ class Other(Workflow):
 
 
 @needs("workflows")
-@pytest.mark.parametrize("more", ["", ITS_OWN, BY_INPUT, INSIDE, BY_A_FUNCTION])
+@pytest.mark.parametrize("more", ["", BY_A_FUNCTION, *in_soak(ITS_OWN, BY_INPUT, INSIDE)])
 def test_each_question_is_answered_by_an_event_of_the_class_that_is_waited_for(
     more: str, fleet: Any, client: Client, tmp_path: Path
 ) -> None:
