@@ -7,10 +7,9 @@ from runner.core.output import unpack_output
 from runner.core.plan import Plan
 from runner.core.states import RunStatus
 from runner.providers.records import BranchRecord, Committed, NewRun, RunRecord, committed_record
-from runner.providers.redis import keys, scripts
+from runner.providers.redis import keys, new_runs, scripts
 from runner.providers.redis.connection import Client
 from runner.providers.redis.records import branch_record, mapping, run_record
-from runner.providers.redis.scripts import specifications
 from runner.providers.redis.stream import entries_of
 
 MAIN = "main"  #: the branch that a run begins with
@@ -31,10 +30,7 @@ class Batches:
             of=fields["bundle"],
             batch=batch,
             runs=json.dumps([{"id": one.id, "number": one.number, **one.fields} for one in runs]),
-            fields=json.dumps(fields),
-            plan=plan.to_json(),
-            ready=specifications(plan.first),
-            tasks_left=len(plan.tasks),
+            **new_runs.slots(plan, fields, batch),
         )
         return answers
 

@@ -7,6 +7,7 @@ only. `send.lua` fills the places in; a contract test lets a stock Celery worker
 import base64
 import json
 import re
+from functools import cache
 from typing import Any, NamedTuple
 
 from runner.core.jobs import Job
@@ -69,8 +70,36 @@ def argument_text(run: str, branch: str, task: str, attempt: int | str) -> str:
     return f"{{'run': '{run}', 'branch': '{branch}', 'task': '{task}', 'attempt': {attempt}}}"
 
 
+PARTS = 5  #: of a `first_message`
+
+
+def first_message(task: str, crew: str, queue: str, copy: int) -> tuple[str, ...]:
+    """Return the message of the first attempt at a task on the branch main, as the parts between which the run's id
+    stands. It is the ``copy``-th that its run sends.
+    """
+    branch, name = "main", _quoted(task)
+    values = {
+        "BRANCH": branch, "BODYBRANCH": branch, "TASK": name, "BODYTASK": _quoted(name), "CREW": _quoted(crew),
+        "QUEUE": _quoted(queue), "ATTEMPT": "1", "COPY": str(copy),
+    }  # fmt: skip
+    parts = _template().replace("@ID@", f"@RUN@.{branch}.@TASK@.1").split("@RUN@")
+    return tuple(_MARK.sub(lambda mark: values[mark[1]], part) for part in parts)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
 def lua() -> str:
-    """The message as an expression of the script that sends it, with ``values`` in it.
+    """The message as an expression of the script that sends it, with ``values`` in it."""
+    text = _template().replace("%", "%%")
+    values = ",".join(f"values.{mark}" for mark in _MARK.findall(text))
+    return f"string.format([=[{_MARK.sub('%s', text)}]=],{values})"
+
+
+@cache
+def _template() -> str:
+    """The message with marks.
 
     ``BODY...`` stand inside a JSON text that is itself a JSON string. ``shadow`` is the name that Flower shows. ``ID``
     is the job's.
@@ -99,6 +128,4 @@ def lua() -> str:
             "delivery_tag": "@RUN@.@COPY@",
         },
     }
-    text = json.dumps(message, separators=COMPACT).replace("%", "%%")
-    values = ",".join(f"values.{mark}" for mark in _MARK.findall(text))
-    return f"string.format([=[{_MARK.sub('%s', text)}]=],{values})"
+    return json.dumps(message, separators=COMPACT)

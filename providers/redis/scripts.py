@@ -301,6 +301,7 @@ def _given() -> dict[str, dict[str, str]]:
     kept = {"EVENTS_KEPT": str(EVENTS_KEPT), "EVENTS_PER_TASK": str(EVENTS_PER_TASK)}
     return {
         "emit": {"IN_SHORT": stream.lua(), **kept},
+        "create": {"MESSAGE_PARTS": str(envelope.PARTS)},
         "send": {"MESSAGE": envelope.lua()},
         "waiting": {"JOB_NAME": f'"{envelope.JOB}"'},
     }

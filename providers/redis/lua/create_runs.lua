@@ -1,14 +1,15 @@
 -- Accept runs of one plan, which differ in their inputs alone. Those that are there stay as they are.
 --
 -- KEYS home bundle
--- ARGV batch:text runs:new_runs fields:run_fields plan:text ready:tasks tasks_left:int stamp:text
+-- ARGV batch:text runs:new_runs sha:text fields:flat keep:int max_checkpoints:int queue:text direct:int on:text digest:text plan:text ready:tasks tasks_left:int stamp:text messages:rest
 -- USES now queued emit send unlock journals checkpoint intact create
 --
 -- runs: JSON list of {id, number, inputs, beginning?}; the number is its place in the batch. Otherwise as for create_run.lua.
 -- Returns {"no bundle"}, or for each run "created", "exists" or, where another one has its id, "taken".
-if fields.bundle ~= "" and redis.call("HEXISTS", bundle, "data") == 0 then return {"no bundle"} end
+all_there(messages, direct, ready)
+if sha ~= "" and redis.call("HEXISTS", bundle, "data") == 0 then return {"no bundle"} end
 intact_batch(home, batch)
-intact_beginning(home, fields, ready)
+intact_beginning(home, queue, direct, ready)
 local answers, new, numbers, named, keys = {}, {}, {}, {}, {}
 for i, one in ipairs(runs) do
   one.key = run_key(home, one.id)
@@ -32,16 +33,16 @@ for i, one in ipairs(runs) do
   end
 end
 if #new == 0 then return answers end
-fields.batch = batch
-if is_usual(fields, all_unknown) then
+local watched = asked_for(on, "crew_kickoff_started")
+if is_usual(sha, direct, watched, all_unknown) then
   needs("HSETNX", "PERSIST", "HSET", "XADD", "COPY", "RENAME", "SADD", "ZADD", "LPUSH")
 else
   needs_all()
 end
 local at = now()
-begin_bundle(bundle, fields, plan, #new)
+begin_bundle(bundle, sha, digest, plan, #new)
 redis.call("HINCRBY", batch_key(home, batch), "active", #new)
-create(home, new, fields, plan, ready, tasks_left, stamp, at)
+create(home, new, sha, fields, keep, max_checkpoints, queue, direct, watched, batch, plan, ready, messages, tasks_left, stamp, at)
 add_all("ZADD", batch_runs_key(home, batch), numbers)
 for _, k in ipairs({batch_key(home, batch), batch_runs_key(home, batch), batch_ended_key(home, batch)}) do redis.call("PERSIST", k) end
 return answers

@@ -1,9 +1,13 @@
 -- A run begins: with its first frontier, or not at all. What all that begin in one script have in common is looked at, and
 -- written, once.
-local function intact_beginning(home, fields, ready)
+local function intact_beginning(home, queue, direct, ready)
   redis.call("ZCARD", runs_key(home))
   redis.call("ZCARD", active_key(home))
-  intact_queue(home, fields.queue, nil, fields.envelope, ready)
+  intact_queue(home, queue, direct == "1", "", ready)
+end
+-- ARGV has the messages of ready from there on, where they are pushed here.
+local function all_there(messages, direct, ready)
+  if #ARGV ~= messages + (direct == "1" and #ready * MESSAGE_PARTS or 0) then wrong("what it was given", "complete") end
 end
 -- The keys that a run begins with.
 local function first_keys(run, ready, keys)
@@ -28,47 +32,27 @@ local function intact_new(run, ready)
   intact_tasks(branch, ready)
 end
 -- Whether runs begin as most do, of which fewer commands are asked about.
-local function is_usual(fields, unknown)
-  return unknown and fields.bundle ~= "" and fields.envelope ~= "" and not asked_for(fields.checkpoint_on, "crew_kickoff_started")
-end
+local function is_usual(sha, direct, watched, unknown) return unknown and sha ~= "" and direct == "1" and not watched end
 -- many: how many runs of this bundle begin.
-local function begin_bundle(bundle, fields, plan, many)
-  if fields.bundle == "" then return end
+local function begin_bundle(bundle, sha, digest, plan, many)
+  if sha == "" then return end
   redis.call("HINCRBY", bundle, "active", many)
-  redis.call("HSETNX", bundle, "plan:" .. fields.plan, plan)
+  redis.call("HSETNX", bundle, "plan:" .. digest, plan)
   redis.call("PERSIST", bundle)
 end
 -- What runs add to a key that they share, in one command for all of them. More than 1,000 values would not go into one.
 local function add_all(command, key, values)
   for i = 1, #values, 1000 do redis.call(command, key, unpack(values, i, math.min(i + 999, #values))) end
 end
--- What the hash of a run holds, as fields and values, after what it has of its own. Each is searched for from the start, so
--- those come first that a claim and a commit look for.
-local function fields_of_run(own, fields, ready, tasks_left, at)
-  local flat, all = own, {status = "running", created_at = at, branch = "main", live = 1, protocol = PROTOCOL, tasks = tasks_left, events = 1}
-  for field, value in pairs(fields) do all[field] = value end
-  local function put(field, value)
-    flat[#flat + 1] = field; flat[#flat + 1] = value
-  end
-  for _, field in ipairs({"bundle", "module", "attr", "adapter", "plan", "crew", "checkpoint_on", "max_checkpoints", "batch", "keep",
-                          "branch", "live", "created_at", "protocol", "events"}) do
-    if all[field] then put(field, all[field]) end
-    all[field] = nil
-  end
-  -- Scripts of before would fill in an envelope: they put the job into the outbox instead.
-  if all.envelope ~= "" then
-    put("direct", "1"); put("sends", #ready)
-    all.envelope = ""
-  end
-  for field, value in pairs(all) do put(field, value) end
-  return flat
-end
--- The keys of a run in which runs that begin in one script are the same, but for what own says.
-local function begin_run(run, own, fields, ready, tasks_left, at)
+-- The keys of a run in which runs that begin in one script are the same, but for what own says. Each field of the run is searched
+-- for from the start: new_runs.py gives first what a claim and a commit look for.
+local function begin_run(run, own, fields, keep, max_checkpoints, ready, tasks_left, at)
   local branch = branch_key(run, "main")
-  redis.call("HSET", run, unpack(fields_of_run(own, fields, ready, tasks_left, at)))
-  local scope = append(run, 1, "crew_kickoff_started", "branch", "main")
-  redis.call("HSET", branch, "status", "running", "seq", 0, "left", tasks_left, "scope", scope)
+  local all = {"id", own[2], "inputs", own[4], "max_checkpoints", max_checkpoints, "keep", keep, "created_at", at, unpack(fields)}
+  for i = 5, #own do all[#all + 1] = own[i] end
+  redis.call("HSET", run, unpack(all))
+  put(run, 1, "crew_kickoff_started", "main", "", 0, 0, 0, "")
+  redis.call("HSET", branch, "status", "running", "seq", 0, "left", tasks_left, "scope", 1)
   for _, job in ipairs(ready) do redis.call("HSET", task_key(branch, job.task), "attempt", 1, "state", "queued", unpack(planned(job))) end
 end
 -- Those of another run, which is unknown: a command for each has two arguments.
@@ -81,37 +65,32 @@ local function begin_like(first, run, own, ready)
   for _, job in ipairs(ready) do redis.call("COPY", task_key(from, job.task), task_key(branch, job.task)) end
 end
 -- Runs begin: each has a key, an id, inputs, and mostly no beginning. Those that are unknown are written as the first of them.
-local function create(home, runs, fields, plan, ready, tasks_left, stamp, at)
-  local watched = asked_for(fields.checkpoint_on, "crew_kickoff_started")
+-- fields: what they have in common, as fields and values. messages: where ARGV has those of ready.
+local function create(home, runs, sha, fields, keep, max_checkpoints, queue, direct, watched, batch, plan, ready, messages, tasks_left, stamp, at)
   local created, queued, outbox, queues, open, first = {}, {}, {}, {}, {}, nil
   for _, job in ipairs(ready) do open[#open + 1] = job.task end
-  fields.inputs, fields.beginning = nil, nil
   for _, one in ipairs(runs) do
-    local run, own = one.key, {"id", one.id}
-    if one.inputs then own[3], own[4] = "inputs", one.inputs end
-    if one.beginning then own[#own + 1] = "beginning"; own[#own + 1] = one.beginning end
+    local run, own = one.key, {"id", one.id, "inputs", one.inputs}
+    if one.beginning then own[5], own[6] = "beginning", one.beginning end
     if first and one.unknown and #own == first.own then
       begin_like(first.key, run, own, ready)
     else
-      local many = #own
-      begin_run(run, own, fields, ready, tasks_left, at)
+      begin_run(run, own, fields, keep, max_checkpoints, ready, tasks_left, at)
       if watched then checkpoint(run, "main", branch_key(run, "main"), "crew_kickoff_started", "", stamp, at) end
       -- When it ends it is not again: finish relies on this.
-      if fields.batch then settle(run) end
-      if one.unknown and not watched then first = first or {key = run, own = many} end
+      if batch then settle(run) end
+      if one.unknown and not watched then first = first or {key = run, own = #own} end
     end
-    if fields.bundle == "" then redis.call("SET", plan_key(run), plan) end
+    if sha == "" then redis.call("SET", plan_key(run), plan) end
     redis.call("SADD", branches_key(run), "main")
     add_all("SADD", open_key(branch_key(run, "main")), open)
     created[#created + 1] = at; created[#created + 1] = one.id
-    local of = {one.id, nil, fields.queue, fields.crew}
     for i, job in ipairs(ready) do
-      of[6] = i
       queued[#queued + 1] = at; queued[#queued + 1] = queued_ref(one.id, "main", job.task)
-      if fields.envelope ~= "" then
-        local message, queue = message_of("main", job.task, 1, job.pool or "", of)
-        queues[queue] = queues[queue] or {}
-        queues[queue][#queues[queue] + 1] = message
+      if direct == "1" then
+        local to = queue_for(queue, job.pool)
+        queues[to] = queues[to] or {}
+        queues[to][#queues[to] + 1] = table.concat(ARGV, one.id, messages + (i - 1) * MESSAGE_PARTS + 1, messages + i * MESSAGE_PARTS)
       else
         outbox[#outbox + 1] = at; outbox[#outbox + 1] = one.id .. "|main|" .. job.task .. "|1"
       end
@@ -121,5 +100,5 @@ local function create(home, runs, fields, plan, ready, tasks_left, stamp, at)
   add_all("ZADD", active_key(home), created)
   add_all("ZADD", queued_key(home), queued)
   add_all("ZADD", outbox_key(home), outbox)
-  for queue, messages in pairs(queues) do add_all("LPUSH", queue, messages) end
+  for to, messages in pairs(queues) do add_all("LPUSH", to, messages) end
 end
