@@ -7,7 +7,7 @@ from runner.core.output import unpack_output
 from runner.core.plan import Plan
 from runner.core.states import RunStatus
 from runner.providers.records import BranchRecord, Committed, NewRun, RunRecord, committed_record
-from runner.providers.redis import keys, new_runs, scripts
+from runner.providers.redis import keys, scripts
 from runner.providers.redis.connection import Client
 from runner.providers.redis.records import branch_record, mapping, run_record
 from runner.providers.redis.stream import entries_of
@@ -25,6 +25,8 @@ class Batches:
 
     def create(self, batch: str, plan: Plan, fields: dict[str, str], runs: Sequence[NewRun]) -> list[str]:
         """Accept runs of one plan. See `runner.engine.ports.Batches.create`."""
+        from runner.providers.redis import new_runs  # workers create none
+
         answers: list[str] = scripts.load("create_runs").at(
             self.client,
             of=fields["bundle"],

@@ -24,7 +24,7 @@ from runner.providers.records import (
     files_in,
     tools_by_name,
 )
-from runner.providers.redis import history, keys, new_runs, scripts
+from runner.providers.redis import history, keys, scripts
 from runner.providers.redis.connection import Client
 from runner.providers.redis.history import Ancestor
 from runner.providers.redis.protocol import FIRST
@@ -71,6 +71,8 @@ class Runs:
 
     def create(self, run_id: str, plan: Plan, fields: dict[str, str]) -> str:
         """Accept a run with its first frontier. Returns "created", "exists" or "no bundle"."""
+        from runner.providers.redis import new_runs  # workers create none
+
         own = {name: fields.get(name, "") for name in new_runs.OWN}
         shared = new_runs.slots(plan, fields)
         return str(scripts.load("create_run").at(self.client, run_id, of=fields["bundle"], **own, **shared))
