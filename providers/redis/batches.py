@@ -25,14 +25,12 @@ class Batches:
 
     def create(self, batch: str, plan: Plan, fields: dict[str, str], runs: Sequence[NewRun]) -> list[str]:
         """Accept runs of one plan. See `runner.engine.ports.Batches.create`."""
-        from runner.providers.redis import new_runs  # workers create none
-
         answers: list[str] = scripts.load("create_runs").at(
             self.client,
             of=fields["bundle"],
             batch=batch,
             runs=json.dumps([{"id": one.id, "number": one.number, **one.fields} for one in runs]),
-            **new_runs.slots(plan, fields, batch),
+            **scripts.begun_runs(plan, fields, batch),
         )
         return answers
 

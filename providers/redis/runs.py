@@ -71,10 +71,8 @@ class Runs:
 
     def create(self, run_id: str, plan: Plan, fields: dict[str, str]) -> str:
         """Accept a run with its first frontier. Returns "created", "exists" or "no bundle"."""
-        from runner.providers.redis import new_runs  # workers create none
-
-        own = {name: fields.get(name, "") for name in new_runs.OWN}
-        shared = new_runs.slots(plan, fields)
+        own = {name: fields.get(name, "") for name in scripts.OWN_FIELDS}
+        shared = scripts.begun_runs(plan, fields)
         return str(scripts.load("create_run").at(self.client, run_id, of=fields["bundle"], **own, **shared))
 
     # -- reading

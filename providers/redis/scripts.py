@@ -29,7 +29,8 @@ from typing import Any, Protocol
 import hiredis
 from redis.exceptions import NoScriptError
 
-from runner.core.plan import PlannedTask
+from runner.core.jobs import queue_for
+from runner.core.plan import Plan, PlannedTask
 from runner.providers.records import EVENTS_KEPT, EVENTS_PER_TASK
 from runner.providers.redis import envelope, stream
 from runner.providers.redis.keys import TEMPLATES, branch_key, home_of, key, run_key
@@ -378,3 +379,59 @@ def specifications(tasks: Iterable[PlannedTask], *, needs: int | None = None) ->
         text += f',"context":{context},"timeout":"{milliseconds(task.timeout) if task.timeout else 0}"'
         found.append(f'{{{text},"pool":{encode_basestring(task.pool)}}}' if task.pool else f"{{{text}}}")
     return f"[{','.join(found)}]"
+
+
+OWN_FIELDS = ("inputs", "beginning")  #: fields in which the runs of a batch differ
+_NUMBERS = ("keep", "max_checkpoints")  #: fields with which scripts count
+_FIELDS_FIRST = (
+    *("bundle", "module", "attr", "adapter", "plan", "crew", "checkpoint_on", "batch", "branch", "live"),
+    *("protocol", "events"),
+)
+"""Those that a claim and a commit look for. A field of a small hash is searched for from the start."""
+
+
+_last_begun: tuple[Plan, dict[str, str], str, dict[str, Any]] | None = None
+
+
+def begun_runs(plan: Plan, fields: Mapping[str, str], batch: str = "") -> dict[str, Any]:
+    """Return what runs of a plan with these fields have in common, as ``create_run.lua`` says.
+
+    It is made once for runs that follow each other, which are mostly of one crew.
+    """
+    global _last_begun
+    shared = {name: value for name, value in fields.items() if name not in OWN_FIELDS}
+    if _last_begun is not None and _last_begun[0] is plan and _last_begun[1] == shared and _last_begun[2] == batch:
+        return _last_begun[3]
+    found = _begun_runs(plan, shared, batch)
+    _last_begun = plan, shared, batch, found
+    return found
+
+
+def _begun_runs(plan: Plan, fields: Mapping[str, str], batch: str) -> dict[str, Any]:
+    queue, crew, direct = fields["queue"], fields["crew"], bool(fields["envelope"])
+    ready = plan.first
+    every: dict[str, Any] = {
+        **{name: value for name, value in fields.items() if name not in (*_NUMBERS, "envelope")},
+        **({"batch": batch} if batch else {}),
+        **{"status": "running", "branch": "main", "live": 1, "protocol": PROTOCOL, "events": 1},
+        # Scripts of before would fill in an envelope: they put the job into the outbox instead.
+        **{"tasks": len(plan.tasks), "envelope": ""},
+        **({"direct": 1, "sends": len(ready)} if direct else {}),
+    }
+    return {
+        "sha": fields["bundle"],
+        "fields": flat({name: every.pop(name) for name in _FIELDS_FIRST if name in every} | every),
+        **{name: fields[name] for name in _NUMBERS},
+        "queue": queue,
+        "direct": int(direct),
+        "on": fields.get("checkpoint_on", ""),
+        "digest": fields["plan"],
+        "plan": plan.to_json(),
+        "ready": specifications(ready),
+        "tasks_left": len(plan.tasks),
+        "messages": [
+            part
+            for copy, task in enumerate(ready if direct else (), 1)
+            for part in envelope.first_message(task.key, crew, queue_for(queue, task.pool), copy)
+        ],
+    }

@@ -21,7 +21,9 @@ from runner.providers.redis.workers import Workers
 from runner.testing import RedisServer
 
 FOR_A_JOB = 32
-FOR_A_SUBMISSION = 21  #: the client that waits, for people, is in a file of its own
+FOR_A_SUBMISSION = 23
+"""The client that waits, for people, is in a file of its own. Since a submission writes the messages of its first tasks
+itself there are two more: what a message is, and which queue it goes to."""
 
 CREW = """
     from runner import Crew, Task

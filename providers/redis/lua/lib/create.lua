@@ -45,7 +45,7 @@ local function add_all(command, key, values)
   for i = 1, #values, 1000 do redis.call(command, key, unpack(values, i, math.min(i + 999, #values))) end
 end
 -- The keys of a run in which runs that begin in one script are the same, but for what own says. Each field of the run is searched
--- for from the start: new_runs.py gives first what a claim and a commit look for.
+-- for from the start: scripts.py gives first what a claim and a commit look for.
 local function begin_run(run, own, fields, keep, max_checkpoints, ready, tasks_left, at)
   local branch = branch_key(run, "main")
   local all = {"id", own[2], "inputs", own[4], "max_checkpoints", max_checkpoints, "keep", keep, "created_at", at, unpack(fields)}
