@@ -12,8 +12,8 @@ from kombu.transport import TRANSPORT_ALIASES
 from runner.core.settings import DEFAULT_QUEUE, setting
 from runner.providers.base import REDIS_SCHEMES as SCHEMES
 from runner.providers.redis import address
-from runner.providers.redis.keys import home
-from runner.providers.redis.protocol import POOLS, queue_in, served
+from runner.providers.redis.keys import home, queue_in, served
+from runner.providers.redis.protocol import POOLS
 
 CLUSTER_SCHEME = "rediscluster"  #: how kombu's URLs of a Redis Cluster begin
 

@@ -21,11 +21,11 @@ from celery.worker import state
 
 from runner.bundles import environment, uv_build
 from runner.bundles.uv_build import FAILED, OWN
-from runner.core.jobs import Job, Needed, queue_for
-from runner.core.plan import THREAD
+from runner.core.jobs import Job, Needed
+from runner.core.plan import THREAD, queue_for
 from runner.core.settings import REQUESTS, builds_environments, default_queue, environment_idle, setting
 from runner.engine.environments import Environments
-from runner.providers.redis.protocol import queue_of
+from runner.providers.redis.keys import queue_of
 from runner.tasks.app import in_slot, pools
 from runner.tasks.broker import CeleryBroker
 

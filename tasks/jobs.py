@@ -33,9 +33,9 @@ from runner.providers.redis import scripts, store
 from runner.providers.redis.address import identity
 from runner.providers.redis.connection import connect
 from runner.providers.redis.envelope import JOB, Message, argument_text, message_of
+from runner.providers.redis.keys import name_of
 from runner.providers.redis.outages import REFUSED
 from runner.providers.redis.pipelined import Replicas
-from runner.providers.redis.protocol import name_of
 from runner.providers.redis.store import RedisStore
 from runner.tasks import capacity, environments, pool, shared_process
 from runner.tasks.app import app, own_broker, pools, state_url

@@ -17,7 +17,8 @@ from celery.worker import state
 from runner.core.redaction import redact_handlers
 from runner.core.settings import WorkerSettings, setting, worker_labels
 from runner.providers.redis.connection import connect
-from runner.providers.redis.protocol import READS, name_of
+from runner.providers.redis.keys import name_of
+from runner.providers.redis.protocol import READS
 from runner.tasks import app as celery_side
 from runner.tasks import jobs, on_demand, pool, stops, transport
 from runner.tasks.broker import CeleryBroker

@@ -10,7 +10,7 @@ from runner.bundles import relative_paths
 from runner.core.settings import cache_dir, withhold
 from runner.engine import adapters
 from runner.providers.redis.connection import connect
-from runner.providers.redis.protocol import served
+from runner.providers.redis.keys import served
 from runner.providers.redis.workers import Workers
 from runner.tasks import environments, fork_safety, jobs, steps
 from runner.tasks.app import app, pools, state_url

@@ -4,9 +4,8 @@ import hashlib
 import time
 from collections.abc import Mapping
 
-from runner.core.jobs import queue_for
 from runner.core.ledger import STEP, Counters
-from runner.core.plan import THREAD, PlannedTask
+from runner.core.plan import THREAD, PlannedTask, queue_for
 from runner.core.states import RunStatus, TaskState
 from runner.providers.memory import account
 from runner.providers.memory.events import Relatives, close_open, emit

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from runner.core.jobs import Job, queue_for, ref
+from runner.core.jobs import Job, ref
 from runner.core.ledger import Counters
+from runner.core.plan import queue_for
 from runner.core.settings import MAX_HANDOVERS
 from runner.core.states import TaskState
 from runner.providers.memory import transitions

@@ -14,10 +14,12 @@ last branch is over (7 days by default), and live on when one is resumed.
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache, lru_cache
 
 from runner.core.jobs import ref
+from runner.core.plan import THREAD, queue_for
+from runner.providers.redis.protocol import FIRST, POOLS, PROTOCOL, READS
 
 CLUSTER_TAG = "cluster"  #: of what is known of a Redis Cluster as a whole
 
@@ -124,6 +126,31 @@ HOME = home()
 def home_of(client: object) -> str:
     """That of the store which a client, or a line of it, speaks with."""
     return getattr(client, "home", HOME)
+
+
+_QUEUE = re.compile(r"(?:runner:[pt]\d+:)?(?:\{p\d+\.\d+\})?", re.ASCII)
+
+
+def queue_in(home: str, name: str) -> str:
+    """How the queue called so is called in a store: what decides the slot of a Redis Cluster's stands before it."""
+    return name if home == HOME else home.removeprefix("runner:") + name
+
+
+def queue_of(name: str, protocol: int = PROTOCOL) -> str:
+    """Where jobs for workers of a protocol wait, of those who serve the queue called so; see `queue_for`, too."""
+    return name if protocol == FIRST else f"runner:p{protocol}:{name}"
+
+
+def name_of(queue: str) -> str:
+    """What a queue is called: the inverse of `queue_of` and `queue_in`."""
+    return _QUEUE.sub("", queue, count=1)
+
+
+def served(name: str, pools: Collection[str] = POOLS) -> list[str]:
+    """The queues of all protocols that we read, for what these pools serve."""
+    others = [queue_of(name, protocol) for protocol in READS]
+    waiting = [queue_for(queue, THREAD) for queue in others if queue_for(queue, THREAD) != queue]
+    return (others if "process" in pools else []) + (waiting if THREAD in pools else [])
 
 
 def state_home(prefix: str) -> str:

@@ -6,7 +6,8 @@ only a look at what is in it tells.
 
 from collections.abc import Iterator
 
-from runner.core.jobs import Job, queue_for
+from runner.core.jobs import Job
+from runner.core.plan import queue_for
 from runner.providers.redis import keys
 from runner.providers.redis.connection import Client
 from runner.providers.redis.envelope import read_message

@@ -7,7 +7,7 @@ from typing import Any
 from runner.core.ledger import LedgerRow
 from runner.core.states import RunStatus
 from runner.providers.records import COUNTERS, BranchRecord, Event, InFlight, RunRecord
-from runner.providers.redis.protocol import name_of
+from runner.providers.redis.keys import name_of
 from runner.providers.redis.stream import fields_of
 
 RUN_FIELDS = (

@@ -29,8 +29,7 @@ from typing import Any, Protocol
 import hiredis
 from redis.exceptions import NoScriptError
 
-from runner.core.jobs import queue_for
-from runner.core.plan import Plan, PlannedTask
+from runner.core.plan import Plan, PlannedTask, queue_for
 from runner.providers.records import EVENTS_KEPT, EVENTS_PER_TASK
 from runner.providers.redis import envelope, stream
 from runner.providers.redis.keys import TEMPLATES, branch_key, home_of, key, run_key

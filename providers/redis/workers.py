@@ -10,13 +10,15 @@ from typing import Any
 
 from redis.exceptions import NoPermissionError, ResponseError
 
-from runner.core.jobs import Job, queue_for
+from runner.core.jobs import Job
+from runner.core.plan import queue_for
 from runner.core.settings import MAX_HANDOVERS
 from runner.providers.records import Beat, HeldClaim
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.connection import Client
+from runner.providers.redis.keys import queue_in, queue_of, served
 from runner.providers.redis.outages import NotNow
-from runner.providers.redis.protocol import FIRST, POOLS, queue_in, queue_of, served
+from runner.providers.redis.protocol import FIRST, POOLS
 
 AT_ONCE = 12  #: claims that one script takes back: about a millisecond, in which the server serves no other client
 

@@ -30,9 +30,9 @@ from runner.flows.feedback import choose, verdict
 from runner.providers.records import CheckpointRecord, RunRecord
 from runner.providers.redis import forks, scripts
 from runner.providers.redis.dynamic_plan import GrowingBranch
+from runner.providers.redis.keys import name_of
 from runner.providers.redis.outages import TRANSIENT_ERRORS
 from runner.providers.redis.partitions import ALONE, Part
-from runner.providers.redis.protocol import name_of
 from runner.providers.redis.waiting_client import repeated
 
 T = TypeVar("T")

@@ -11,9 +11,9 @@ from runner.providers.redis import partitions
 from runner.providers.redis.address import several
 from runner.providers.redis.batches import Batches
 from runner.providers.redis.connection import Client, check, connect, refusing
+from runner.providers.redis.keys import queue_in
 from runner.providers.redis.outages import format_store_error
 from runner.providers.redis.partitions import ALONE, Part
-from runner.providers.redis.protocol import queue_in
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.waiting_client import waiting
 from runner.providers.redis.workers import Workers

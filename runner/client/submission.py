@@ -34,7 +34,7 @@ from runner.engine import adapters
 from runner.modelserver import stubs
 from runner.providers.config import CheckpointConfig
 from runner.providers.redis.envelope import DIRECT
-from runner.providers.redis.protocol import queue_of
+from runner.providers.redis.keys import queue_of
 
 if TYPE_CHECKING:
     from runner.bundles.environment import Environment

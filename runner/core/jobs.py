@@ -1,13 +1,10 @@
 """The values that a store gives a worker: a job, the claim on its task with all data to perform it, or a refusal."""
 
 import hashlib
-import re
 import uuid
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
-
-from runner.core.plan import THREAD
 
 _NAMESPACE = uuid.UUID("5f1e1f0c-6b0e-4c58-9a3e-0f2b6a1d7c43")
 _BEGUN = hashlib.sha1(_NAMESPACE.bytes, usedforsecurity=False)
@@ -16,11 +13,6 @@ _BEGUN = hashlib.sha1(_NAMESPACE.bytes, usedforsecurity=False)
 def ref(run_id: str, branch: str, task: str) -> str:
     """Return a job as one string, as indexes and claims name it. Run ids and branch names never contain ``|``."""
     return f"{run_id}|{branch}|{task}"
-
-
-def queue_for(queue: str, pool: str | None) -> str:
-    """Return the queue for tasks with this `PlannedTask.pool`: tasks that mostly wait have a separate one."""
-    return re.sub("^runner:p", "runner:t", queue) if pool == THREAD else queue
 
 
 class Job(NamedTuple):  # as the two others: of a frozen dataclass, each field is set by a call

@@ -23,8 +23,8 @@ from runner.core.jobs import Job
 from runner.engine.jobs import JobExecutor
 from runner.engine.local import LocalStops
 from runner.journal import shared_memory
+from runner.providers.redis.keys import queue_of
 from runner.providers.redis.pipelined import Replicas
-from runner.providers.redis.protocol import queue_of
 from runner.providers.redis.store import RedisStore
 from runner.providers.redis.workers import Workers
 from runner.testing import RedisServer

@@ -16,14 +16,12 @@ from redis import Redis
 
 from runner.client import Client
 from runner.core.states import RunStatus
-from runner.providers.redis.protocol import queue_of
+from runner.providers.redis.keys import queue_of
 from runner.providers.redis.workers import Workers
 from runner.testing import RedisServer
 
 FOR_A_JOB = 32
-FOR_A_SUBMISSION = 23
-"""The client that waits, for people, is in a file of its own. Since a submission writes the messages of its first tasks
-itself there are two more: what a message is, and which queue it goes to."""
+FOR_A_SUBMISSION = 21  #: the client that waits, for people, is in a file of its own
 
 CREW = """
     from runner import Crew, Task

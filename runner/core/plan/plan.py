@@ -7,6 +7,7 @@ same one, and the digest shows whether it is.
 import gc
 import hashlib
 import json
+import re
 from collections.abc import Container, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -183,6 +184,11 @@ class Plan:
                 gc.enable()
         takes = tuple(data["takes"]) if "takes" in data else None
         return cls(data["crew"], tuple(tasks), frozenset(data["inputs"]), data.get("grows"), takes)
+
+
+def queue_for(queue: str, pool: str | None) -> str:
+    """Return the queue for tasks with this `PlannedTask.pool`: tasks that mostly wait have a separate one."""
+    return re.sub("^runner:p", "runner:t", queue) if pool == THREAD else queue
 
 
 def frontier(plan: Plan, committed: Set[str]) -> list[PlannedTask]:

@@ -13,8 +13,8 @@ from runner.client import Client, Prepared, prepare
 from runner.core.errors import BadInput, Conflict, NotFound, UsageError
 from runner.core.jobs import Claim, Job
 from runner.providers.redis import keys
+from runner.providers.redis.keys import queue_of
 from runner.providers.redis.pipelined import PipelinedConnection
-from runner.providers.redis.protocol import queue_of
 from runner.providers.redis.store import ClaimedTask, claim
 from runner.providers.redis.workers import Workers
 

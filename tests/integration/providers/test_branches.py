@@ -4,8 +4,8 @@ import pytest
 from redis import Redis
 
 from runner.core.errors import NotFound
-from runner.core.jobs import Refusal, queue_for
-from runner.core.plan import Plan, PlannedTask
+from runner.core.jobs import Refusal
+from runner.core.plan import Plan, PlannedTask, queue_for
 from runner.core.states import RunStatus
 
 from .driver import QUEUE, Driver, plan_of

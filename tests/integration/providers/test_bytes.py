@@ -20,8 +20,8 @@ from runner.providers.records import NewRun
 from runner.providers.redis import keys, stream
 from runner.providers.redis.batches import Batches
 from runner.providers.redis.envelope import DIRECT
+from runner.providers.redis.keys import queue_of
 from runner.providers.redis.pipelined import PipelinedConnection
-from runner.providers.redis.protocol import queue_of
 
 from .driver import Driver, plan_of
 

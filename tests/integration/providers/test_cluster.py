@@ -10,9 +10,9 @@ from runner import CheckpointConfig, Crew, Task
 from runner.core.errors import StoreUnreachable, UsageError
 from runner.providers.redis import address, keys, partitions
 from runner.providers.redis.cluster import SLOTS, NoSlotOwner, SlotRange, Topology, slot_of, tags_for
+from runner.providers.redis.keys import name_of, queue_in, queue_of, served
 from runner.providers.redis.locations import parse_location
 from runner.providers.redis.partitions import urls_of
-from runner.providers.redis.protocol import name_of, queue_in, queue_of, served
 from runner.providers.redis.waiting_client import waiting
 from runner.testing import RedisServer
 

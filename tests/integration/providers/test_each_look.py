@@ -11,13 +11,13 @@ import pytest
 from redis.exceptions import ResponseError
 
 from runner.core.errors import ClaimLost
-from runner.core.jobs import Refusal, queue_for
+from runner.core.jobs import Refusal
 from runner.core.ledger import AccountKey, Counters, Usage
-from runner.core.plan import THREAD, Plan, PlannedTask
+from runner.core.plan import THREAD, Plan, PlannedTask, queue_for
 from runner.core.states import RunStatus
 from runner.journal.recorder import DoneStep
 from runner.providers.redis import keys, scripts, store
-from runner.providers.redis.protocol import queue_of
+from runner.providers.redis.keys import queue_of
 from runner.providers.redis.workers import HeldClaim
 
 from .calls import contents

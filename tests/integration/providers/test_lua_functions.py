@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
-from runner.core.jobs import queue_for
 from runner.core.ledger import AccountKey, Counters
-from runner.core.plan import THREAD
+from runner.core.plan import THREAD, queue_for
 from runner.providers.memory.account import doubtful
 from runner.providers.redis import keys, scripts
 from runner.testing import RedisServer

@@ -2,11 +2,11 @@
 
 import pytest
 
-from runner.core.jobs import Claim, Job, queue_for
-from runner.core.plan import THREAD, Plan, PlannedTask
+from runner.core.jobs import Claim, Job
+from runner.core.plan import THREAD, Plan, PlannedTask, queue_for
 from runner.providers.memory import MemoryStore
 from runner.providers.redis import keys, lost_messages
-from runner.providers.redis.protocol import queue_of, served
+from runner.providers.redis.keys import queue_of, served
 from runner.providers.redis.store import return_job
 
 from .conftest import Clock

@@ -8,7 +8,8 @@ from redis import Redis
 
 from runner.core.jobs import Claim, Job, Refusal
 from runner.providers.redis import keys
-from runner.providers.redis.protocol import PROTOCOL, name_of, queue_of, served
+from runner.providers.redis.keys import name_of, queue_of, served
+from runner.providers.redis.protocol import PROTOCOL
 
 from .checks import job_of
 from .driver import QUEUE, Driver, plan_of

@@ -8,7 +8,8 @@ import pytest
 
 from runner.client import Client
 from runner.providers.redis.connection import connect
-from runner.providers.redis.protocol import READS, queue_of
+from runner.providers.redis.keys import queue_of
+from runner.providers.redis.protocol import READS
 from runner.providers.redis.workers import Workers
 from runner.tasks import on_demand
 

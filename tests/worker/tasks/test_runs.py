@@ -9,7 +9,8 @@ from redis import Redis
 
 from runner.client import Client
 from runner.providers.redis import keys
-from runner.providers.redis.protocol import PROTOCOL, queue_of
+from runner.providers.redis.keys import queue_of
+from runner.providers.redis.protocol import PROTOCOL
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -12,8 +12,8 @@ from runner.client.handle import RunHandle
 from runner.core.jobs import Job
 from runner.core.settings import DEFAULT_QUEUE
 from runner.providers.redis.envelope import message_of, read_message
+from runner.providers.redis.keys import queue_of
 from runner.providers.redis.pipelined import Replicas
-from runner.providers.redis.protocol import queue_of
 from runner.providers.redis.store import RedisStore
 from runner.tasks.app import kombu_url
 

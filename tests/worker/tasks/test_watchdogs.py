@@ -14,7 +14,7 @@ from redis import Redis
 
 from runner.client import Client
 from runner.core.settings import DEFAULT_QUEUE
-from runner.providers.redis.protocol import queue_of
+from runner.providers.redis.keys import queue_of
 from runner.tasks import app as celery_side
 from runner.tasks.broker import CeleryBroker
 from runner.tasks.heartbeat import Stall

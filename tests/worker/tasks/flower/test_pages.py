@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from runner.client import Client
-from runner.providers.redis.protocol import served
+from runner.providers.redis.keys import served
 
 SECRET = "marker-7f3a"
 REDIS_PASSWORD = "s3cret"  # a part of it that looks the same in a URL
