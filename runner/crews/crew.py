@@ -83,6 +83,7 @@ class Crew(BaseModel):
     _inputs: dict[str, Any] | None = PrivateAttr(default=None)
     _kickoff_event_id: str | None = PrivateAttr(default=None)
     _restored: Any = PrivateAttr(default=None)
+    _for_each_outputs: list[Any] = PrivateAttr(default_factory=list)
     _is_data: bool = PrivateAttr(default=False)
     _made_by: Any = PrivateAttr(default=None)
 
@@ -100,6 +101,10 @@ class Crew(BaseModel):
             agent.crew = self
 
     usage_metrics = Private[UsageMetrics | None]("_usage_metrics", "What its last kickoff in this process spent.")
+    for_each_outputs = Private[list[Any]](
+        "_for_each_outputs",
+        "The outputs of the last `kickoff_for_each` by input, where it raised: None for one without; else [].",
+    )
     pace = Private[RateLimiter]("_pace", "Counts its calls in this process.")
     made_by = Private[Any]("_made_by", "The object with ``@CrewBase`` that made it: its hooks are this crew's.")
     is_data = Private[bool]("_is_data", "Whether it came out of a checkpoint and met no code.")
@@ -235,6 +240,7 @@ class Crew(BaseModel):
         """`kickoff` for each of the inputs in turn, on a copy of the crew. Returns the outputs in the same order.
 
         Afterwards ``usage_metrics`` is the sum. With ``stream`` it returns a stream for each, to be iterated in turn.
+        Raises what a kickoff raises, without those after it; ``for_each_outputs`` then has the outputs of those before.
         For one run each on the fleet, see ``runner submit --each``.
         """
         stop_if_read(None)

@@ -33,21 +33,44 @@ def copied(crew: Crew) -> Crew:
 
 
 def kickoff_for_each(crew: Crew, inputs: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """Kick off a copy of the crew for each of the inputs, in turn. Returns the outputs, or the streams."""
-    outputs = [copied(crew).kickoff(dict(one)) for one in inputs]
+    """Kick off a copy of the crew for each of the inputs, in turn. Returns the outputs, or the streams.
+
+    Raises what a kickoff raises; the outputs of those before it are in ``crew.for_each_outputs``.
+    """
+    crew.for_each_outputs = []
+    outputs: list[Any] = []
+    for one in inputs:
+        try:
+            outputs.append(copied(crew).kickoff(dict(one)))
+        except BaseException as error:  # also who interrupts it has paid for these
+            _keep(crew, [*outputs, *[None] * (len(inputs) - len(outputs))], error)
+            raise
     return outputs if crew.stream else _summed(crew, outputs)
 
 
 async def kickoff_for_each_async(crew: Crew, inputs: Sequence[Mapping[str, Any]]) -> list[CrewOutput]:
-    """Kick off all copies concurrently. If some fail, the first error is raised after all have ended."""
+    """Kick off all copies concurrently. If some fail, the first error is raised after all have ended; the outputs of
+    the others are in ``crew.for_each_outputs``.
+    """
+    crew.for_each_outputs = []
     kickoffs = [copied(crew).kickoff_async(dict(one)) for one in inputs]
     ends = await asyncio.gather(*kickoffs, return_exceptions=True)
-    outputs = []
     for end in ends:
         if isinstance(end, BaseException):
+            _keep(crew, [None if isinstance(one, BaseException) else one for one in ends], end)
             raise end
-        outputs.append(end)
-    return _summed(crew, outputs)
+    return _summed(crew, [end for end in ends if not isinstance(end, BaseException)])
+
+
+def _keep(crew: Crew, outputs: list[Any], error: BaseException) -> None:
+    """Keep what was done although ``error`` is raised, and say in it where."""
+    done = [one for one in outputs if one is not None]
+    crew.for_each_outputs = outputs
+    if not crew.stream:
+        _summed(crew, done)
+    note = f"kickoff_for_each: the outputs of {len(done)} of {len(outputs)} inputs are in crew.for_each_outputs"
+    if note not in getattr(error, "__notes__", ()):
+        error.add_note(note)
 
 
 def replay(crew: Crew, task: str | UUID, inputs: Mapping[str, Any] | None) -> CrewOutput:

@@ -80,6 +80,26 @@ def test_one_that_fails_lets_the_others_end() -> None:
     with pytest.raises(ValueError, match="no eels"):
         asyncio.run(crew.akickoff_for_each(TOPICS))
     assert sorted(ended) == ["ants", "owls"]
+    assert [one and one.raw for one in crew.for_each_outputs] == ["done", None, "done"]
+
+
+def test_one_that_fails_leaves_what_was_paid_for_before_it() -> None:
+    failing = ["eels"]
+
+    def work(ctx: Any) -> str:
+        if ctx.inputs["topic"] in failing:
+            raise ValueError("no eels")
+        return f"on {ctx.inputs['topic']}"
+
+    crew = Crew(tasks=[Task(name="a", run=work)])
+    with pytest.raises(ValueError, match="no eels") as raised:
+        crew.kickoff_for_each(TOPICS)
+    assert [one and one.raw for one in crew.for_each_outputs] == ["on owls", None, None]
+    assert raised.value.__notes__ == ["kickoff_for_each: the outputs of 1 of 3 inputs are in crew.for_each_outputs"]
+    assert crew.usage_metrics is not None
+    failing.clear()
+    assert len(crew.kickoff_for_each(TOPICS)) == 3
+    assert crew.for_each_outputs == []
 
 
 def test_replay_does_a_task_again_and_those_after_it() -> None:
