@@ -4,16 +4,18 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Required, TypedDict
+from typing import TYPE_CHECKING, Any, Required, TypedDict
 
-from runner.core import output as outputs
+from runner.core import stored_output
 from runner.core.jobs import event_id_of
 from runner.core.ledger import Counters
-from runner.core.output import TaskOutput
 from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.branching import Done
 from runner.core.plan.dependencies import ReadSet
 from runner.core.states import RunStatus
+
+if TYPE_CHECKING:
+    from runner.core.output import TaskOutput
 
 COUNTERS = (
     *("paid", "replayed", "in_doubt", "prompt_tokens", "completion_tokens"),
@@ -85,6 +87,11 @@ class RunRecord:
     tools_paid: int = 0
     tools_replayed: int = 0
     tools_in_doubt: int = 0
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether it has taken a step, or called a model."""
+        return any(_counts_of_steps(self))
 
     @property
     def ledger(self) -> dict[str, Any]:
@@ -160,8 +167,10 @@ class Committed:
     flow: dict[str, Any] = field(default_factory=dict)
     record: Mapping[str, Any] = field(default_factory=dict)
 
-    def as_task_output(self, name: str) -> TaskOutput:
+    def as_task_output(self, name: str) -> "TaskOutput":
         """Return the output as the crew's code sees it."""
+        from runner.core import output as outputs  # pydantic takes a while to import
+
         return outputs.from_record(self.record, name=name)
 
 
@@ -401,7 +410,7 @@ def committed_record(stored: dict[str, Any], branch: str = "") -> Committed:
     worker, attempts, began, took = stored.get("by", ("", None, None, 0))
     return Committed(
         stored["seq"],
-        *outputs.load(stored),
+        *stored_output.load(stored),
         ms=stored.get("ms"),
         prompt_tokens=prompt,
         completion_tokens=completion,
@@ -422,6 +431,6 @@ def files_in(stored: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The files that the tasks of these stored outputs left, the oldest output's first; see `Committed.files`."""
     found = []
     for record in sorted(stored, key=lambda one: int(one["seq"])):
-        raw = outputs.load(record)[0]
+        raw = stored_output.load(record)[0]
         found.append({path: raw if text is None else text for path, text in record.get("files", {}).items()})
     return found

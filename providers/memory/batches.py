@@ -17,7 +17,9 @@ class MemoryBatches:
     def __init__(self, memory: Memory, runs: MemoryRuns) -> None:
         self._memory, self._runs = memory, runs
 
-    def create(self, batch: str, plan: Plan, fields: dict[str, str], runs: Sequence[NewRun]) -> list[str]:
+    def create(
+        self, batch: str, plan: Plan, fields: dict[str, str], runs: Sequence[NewRun], total: int | None = None
+    ) -> list[str]:
         """Accept runs of one plan. See `runner.engine.ports.Batches.create`."""
         if not self._memory.has_code(fields["bundle"]):
             return ["no bundle"]
@@ -27,12 +29,27 @@ class MemoryBatches:
             if found is not None:
                 answers.append("exists" if found.fields.get("batch") == batch else "taken")
                 continue
+            if self._memory.batch(batch).stopped:
+                answers.append("stopped")
+                continue
             answers.append(self._runs.create(one.id, plan, {**fields, **one.fields, "batch": batch}))
             its = self._memory.batch(batch)
             its.runs[one.id] = one.number
             its.active += 1
-            its.expires_at = None
+            its.total, its.expires_at = total or its.total, None
         return answers
+
+    def stop(self, batch: str, reason: str) -> bool:
+        """Refuse new runs of a batch. See `runner.engine.ports.Batches.stop`."""
+        its = self._memory.batch(batch)
+        if its.runs:
+            its.stopped = reason
+        return bool(its.runs)
+
+    def about(self, batch: str) -> tuple[int | None, str]:
+        """How many runs it is to have, and why it refuses new ones. See `runner.engine.ports.Batches.about`."""
+        its = self._memory.batch(batch)
+        return its.total, its.stopped
 
     def runs(self, batch: str, after: int = 0, limit: int = 500) -> list[tuple[int, str]]:
         """Its runs by their numbers, from the one that follows ``after``."""

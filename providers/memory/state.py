@@ -238,6 +238,8 @@ class Batch:
     runs: dict[str, int] = field(default_factory=dict)
     ended: list[str] = field(default_factory=list)
     active: int = 0
+    total: int | None = None
+    stopped: str = ""
     expires_at: int | None = None
 
 

@@ -3,13 +3,14 @@
 import json
 from collections.abc import Mapping, Sequence
 
-from runner.core.output import unpack_output
+from runner.core.ledger import LedgerRow
 from runner.core.plan import Plan
 from runner.core.states import RunStatus
+from runner.core.stored_output import unpack_output
 from runner.providers.records import BranchRecord, Committed, NewRun, RunRecord, committed_record
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.connection import Client
-from runner.providers.redis.records import branch_record, mapping, run_record
+from runner.providers.redis.records import RUN_FIELDS, branch_record, ledger_line, mapping, run_record
 from runner.providers.redis.stream import entries_of
 
 MAIN = "main"  #: the branch that a run begins with
@@ -23,16 +24,68 @@ class Batches:
         self.client = client
         self.home = keys.home_of(client)
 
-    def create(self, batch: str, plan: Plan, fields: dict[str, str], runs: Sequence[NewRun]) -> list[str]:
+    def create(
+        self, batch: str, plan: Plan, fields: dict[str, str], runs: Sequence[NewRun], total: int | None = None
+    ) -> list[str]:
         """Accept runs of one plan. See `runner.engine.ports.Batches.create`."""
         answers: list[str] = scripts.load("create_runs").at(
             self.client,
             of=fields["bundle"],
             batch=batch,
+            total=total or "",
             runs=json.dumps([{"id": one.id, "number": one.number, **one.fields} for one in runs]),
             **scripts.begun_runs(plan, fields, batch),
         )
         return answers
+
+    def stop(self, batch: str, reason: str) -> bool:
+        """Refuse new runs of a batch. See `runner.engine.ports.Batches.stop`."""
+        return bool(scripts.load("stop_batch").at(self.client, batch=batch, reason=reason))
+
+    def about(self, batch: str) -> tuple[int | None, str]:
+        """How many inputs it has, as far as the submitter knew, and why it takes no new runs; "" if it does."""
+        total, stopped = self.client.hmget(keys.key("batch_key", home=self.home, batch=batch), "total", "stopped")
+        return int(total) if total else None, stopped or ""
+
+    def newest(self, batch: str, limit: int) -> list[tuple[int, RunRecord]]:
+        """Its newest runs, each after its number, newest first."""
+        key = keys.key("batch_runs_key", home=self.home, batch=batch)
+        found = self.client.zrevrange(key, 0, limit - 1, withscores=True)
+        records = self._records([run_id for run_id, _ in found])
+        return [(int(number), run) for (_, number), run in zip(found, records, strict=True) if run is not None]
+
+    def tally(self, run_ids: Sequence[str]) -> list[tuple[RunRecord | None, list[LedgerRow]]]:
+        """These runs, without their inputs, each with its calls of models; None for one that is gone."""
+        records = self._records(run_ids, without="inputs")
+        rows = self._calls([run.id for run in records if run is not None and run.has_steps])
+        return [(run, rows.get(run.id, []) if run is not None else []) for run in records]
+
+    def _calls(self, run_ids: Sequence[str]) -> dict[str, list[LedgerRow]]:
+        """The calls of models of these runs."""
+        pipe, places = self.client.pipeline(transaction=False), [keys.run_key(one, self.home) for one in run_ids]
+        for run in places:
+            pipe.hgetall(keys.key("ledger_key", run=run))
+        found: list[dict[str, str]] = pipe.execute()
+        for run, lines in zip(places, found, strict=True):
+            if lines:
+                pipe.hmget(run, [f"tokens{field}" for field in lines])
+        details = iter(pipe.execute())
+        return {
+            run_id: [ledger_line(*line, of) for line, of in zip(lines.items(), next(details), strict=True)]
+            for run_id, lines in zip(run_ids, found, strict=True)
+            if lines
+        }
+
+    def _records(self, run_ids: Sequence[str], without: str = "") -> list[RunRecord | None]:
+        pipe = self.client.pipeline(transaction=False)
+        wanted = [name for name in RUN_FIELDS if name != without]
+        for run_id in run_ids:
+            pipe.hmget(keys.run_key(run_id, self.home), wanted)
+        found = [
+            {name: value for name, value in zip(wanted, values, strict=True) if value is not None}
+            for values in pipe.execute()
+        ]
+        return [run_record(id, one) if "status" in one else None for id, one in zip(run_ids, found, strict=True)]
 
     def runs(self, batch: str, after: int = 0, limit: int = 500) -> list[tuple[int, str]]:
         """Its runs by their numbers, from the one that follows ``after``."""

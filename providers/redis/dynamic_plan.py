@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from runner.core.errors import OutputGone
-from runner.core.output import unpack_output
 from runner.core.plan.expansion import Committed, Shared
+from runner.core.stored_output import unpack_output
 from runner.providers.redis import history
 from runner.providers.redis import keys as names
 from runner.providers.redis.connection import Client

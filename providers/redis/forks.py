@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 from runner.core.errors import no_run
-from runner.core.output import unpack_output
 from runner.core.plan.branching import pack, starts, visible
+from runner.core.stored_output import unpack_output
 from runner.providers.records import Position, Regrown, committed_record
 from runner.providers.redis import history, scripts
 from runner.providers.redis.connection import Client

@@ -9,10 +9,10 @@ from typing import Any
 from runner.core import waiting
 from runner.core.backoff import Backoff
 from runner.core.errors import Conflict, no_run
-from runner.core.output import unpack_output
 from runner.core.plan import Plan
 from runner.core.plan.branching import BranchHistory, Done, unpack
 from runner.core.plan.dependencies import EDITED, NOTHING, ReadSet
+from runner.core.stored_output import unpack_output
 from runner.providers.redis import keys
 from runner.providers.redis.connection import Client
 

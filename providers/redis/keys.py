@@ -50,7 +50,8 @@ KEYS: dict[str, tuple[str, str]] = {
     # a packed crew: data, how many running runs use it, their plans as JSON; kept while any run that may be resumed
     # needs it
     "bundle_key": ("hash", "{home}:bundle:{sha}"),
-    # runs that were submitted together: how many are active; kept for as long as the last of them
+    # runs that were submitted together: how many are active, how many there are to be, why no more are accepted; kept
+    # for as long as the last of them
     "batch_key": ("hash", "{home}:batch:{batch}"),
     "batch_runs_key": ("zset", "{home}:batch:{batch}:runs"),  # their ids by their place among the inputs; likewise
     # those that are over, newest 1,000 or so, for who waits; likewise

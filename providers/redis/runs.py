@@ -8,10 +8,10 @@ from typing import Any
 
 from runner.core.errors import Conflict, NotFound, no_run
 from runner.core.ledger import LedgerRow
-from runner.core.output import unpack_output
 from runner.core.plan import Plan, PlannedTask, branching, frontier, waits
 from runner.core.plan.branching import Done
 from runner.core.states import RunStatus
+from runner.core.stored_output import unpack_output
 from runner.providers.records import (
     BranchRecord,
     CheckpointRecord,

@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 
 from runner.cli import options
+from runner.cli.following import deliver, follow
 from runner.cli.stdio import only, print_diff, say
-from runner.cli.submit import deliver, follow
 from runner.client import Client
 from runner.core.errors import BadInput
 

@@ -3,12 +3,10 @@
 import click
 
 from runner.cli import batch, options
-from runner.cli.stdio import only, print_json, print_line, say
-from runner.cli.submit import deliver, follow
+from runner.cli.following import deliver, follow
+from runner.cli.stdio import counted, only, print_json, print_line, say
 from runner.client import Client
-from runner.client.batch import BATCH_ID
-from runner.client.submission import check_code_choice
-from runner.core.errors import Exit, UsageError
+from runner.core.errors import Exit
 from runner.core.plain_text import json_text
 
 
@@ -36,14 +34,15 @@ def resume(
     A resumed branch becomes the run's current branch, unless that one is still running. Of a batch (b-...), all runs
     that failed or were cancelled are resumed.
     """
+    from runner.client.resuming import check_code_choice  # with it what reads a crew's code, which others do without
+
     code = {"accept_code_change": accept_code_change, "keep_code": keep_code}
     check_code_choice(**code)  # before a server is started
     with only() as write, Client() as client:
-        if BATCH_ID.fullmatch(run_id):
-            if checkpoint or branch or detach:
-                raise UsageError(f"{run_id} is a batch: --checkpoint, --branch and --detach are for one run")
+        if batch.is_batch(run_id, checkpoint=checkpoint, branch=branch, detach=detach):
             again = client.resume_many(run_id, **code)
-            return batch.follow(again, run_id, None, write, not as_json, f"runner resume {run_id}")
+            command = f"runner resume {run_id}"
+            return batch.follow(again, run_id, None, write, not as_json, command, done="resumed")
         handle = client.resume(run_id, checkpoint=checkpoint, branch=branch, **code)
         if not handle.created:
             say(f"run {handle.id} is completed: nothing is left to do")
@@ -57,8 +56,18 @@ def resume(
 @click.option("--reason", type=options.ANY_TEXT, default="cancelled by a person", metavar="TEXT")
 @options.json_and_url
 def cancel(run_id: str, branch: str | None, reason: str, as_json: bool) -> int:
-    """Cancel all branches of RUN. Tasks in flight stop at once. What is recorded stays, and RUN can be resumed."""
+    """Cancel all branches of RUN. Tasks in flight stop at once. What is recorded stays, and RUN can be resumed.
+
+    Of a batch (b-...), cancel all runs that are not over; no more of its inputs are submitted.
+    """
     with Client() as client:
+        if batch.is_batch(run_id, branch=branch):
+            many = client.batch(run_id).cancel(reason)
+            if as_json:
+                print_json({"batch_id": run_id, "status": "cancelled", "runs": many})
+            else:
+                print_line(f"{run_id} cancelled: {counted(many, 'run')}; no more are submitted")
+            return 0
         run = client.run(run_id, branch)
         run.cancel(reason)
     if as_json:

@@ -10,15 +10,13 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from runner.cli import options, spending, tasks
-from runner.cli.stdio import ago, counted, cut, only, out, print_json, print_line, print_whole, say, table_of
-from runner.cli.submit import asked, follow, waits_for
+from runner.cli import batch, options, spending, tasks
+from runner.cli.following import asked, follow, waits_for
+from runner.cli.stdio import STYLE, ago, counted, cut, only, out, print_json, print_line, print_whole, say, table_of
 from runner.client import Client
-from runner.core.errors import Exit
+from runner.core.errors import Exit, UsageError
 from runner.core.plain_text import json_text
 from runner.providers.records import COUNTERS, BranchRecord, Event
-
-_STYLE = {"completed": "green", "failed": "red", "cancelled": "yellow", "running": "cyan", "waiting": "magenta"}
 
 
 def _now() -> int:
@@ -27,28 +25,37 @@ def _now() -> int:
 
 @click.command()
 @click.option("--limit", type=options.Count(min=1), default=30, metavar="N")
+@options.text("--batch", "of", metavar="BATCH", help="Only the runs of this batch (b-...).")
 @options.json_and_url
-def runs(limit: int, as_json: bool) -> int:
+def runs(limit: int, of: str | None, as_json: bool) -> int:
     """List the newest runs."""
+    if of is not None and not batch.is_batch(of):
+        raise UsageError(f"--batch {of!r} is not the id of a batch: b- and twelve hexadecimal digits")
+    lines: dict[str, int] = {}
     with Client() as client:
-        found = client.runs(limit)
+        if of is None:
+            found = client.runs(limit)
+        else:
+            numbered = client.batch(of).runs(limit)
+            found = [run for _, run in numbered]
+            lines = {run.id: number for number, run in numbered}
     for line in client.away:
         say(f"error: its runs are not listed: {line}")
     code = int(Exit.UNREACHABLE) if client.away else 0
     if as_json:
-        print_json([_run_json(run) for run in found])
+        print_json([({"line": lines[run.id]} if of else {}) | _run_json(run) for run in found])
         return code
     if not found:
         print_line("no runs yet: runner submit crew.py")
         return code
-    heads = ("run", "crew", "status", "started", "took", "recoveries")
-    table = table_of(heads, whole=("run",), overflow="ellipsis")
+    heads = ("run", "line" if of else "crew", "status", "started", "took", "recoveries")
+    table = table_of(heads, right=("line",), whole=("run", "line"), overflow="ellipsis")
     for run in found:
         took = ((run.ended_at or _now()) - run.created_at) / 1000
         table.add_row(
             run.id,
-            Text(run.crew),
-            Text(run.status.value, style=_STYLE[run.status.value]),
+            f"{lines[run.id]:,}" if of else Text(run.crew),
+            Text(run.status.value, style=STYLE[run.status.value]),
             ago(run.created_at, _now()),
             f"{took:.1f} s",
             str(run.recoveries or ""),
@@ -72,7 +79,13 @@ def _run_json(run: Any) -> dict[str, Any]:
 @options.branch("The tasks of this branch. Default: the current one.")
 @options.json_and_url
 def show(run_id: str, branch: str | None, as_json: bool) -> int:
-    """Show the state of RUN: its branches, and the tasks of one of them."""
+    """Show the state of RUN: its branches, and the tasks of one of them. Of a batch (b-...): how many of its runs were
+    submitted, run, are over, failed, and what they cost.
+    """
+    if batch.is_batch(run_id, branch=branch):
+        with Client() as client:
+            state = client.batch(run_id).state()
+        return batch.show(state, as_json, _now())
     with Client() as client:
         client = client.of(run_id)
         store, run_id = client.store.runs, client.id_of(run_id)
@@ -98,14 +111,14 @@ def show(run_id: str, branch: str | None, as_json: bool) -> int:
         print_json(this | {"inputs": given, "tasks": rows, "checkpoints": kept, "branches": branches})
         return 0
     took = ((times["ended_at"] or _now()) - times["created_at"]) / 1000
-    status = (result.status, _STYLE[result.status])
+    status = (result.status, STYLE[result.status])
     out.print(Text.assemble((run.crew, "bold"), f"  {run.id}  ", status, f"  branch {result.branch}  {took:.1f} s"))
     if result.models:
         out.print(Text(result.models, style="yellow"), soft_wrap=True)
     if waits:
-        out.print(Text(f"waiting for the store: {waits}", style=_STYLE["waiting"]), soft_wrap=True)
+        out.print(Text(f"waiting for the store: {waits}", style=STYLE["waiting"]), soft_wrap=True)
     if waiting_for:
-        out.print(Text(f"waiting: {waiting_for}", style=_STYLE["waiting"]), soft_wrap=True)
+        out.print(Text(f"waiting: {waiting_for}", style=STYLE["waiting"]), soft_wrap=True)
     if result.error:
         out.print(Text(result.error, style="red"), soft_wrap=True)
     if given:
@@ -118,7 +131,7 @@ def show(run_id: str, branch: str | None, as_json: bool) -> int:
     if result.asked:
         named = run_id if result.branch == run.branch else f"{run_id} --branch {shlex.quote(result.branch)}"
         for text in asked(result, named):
-            out.print(Text(text, style=_STYLE["waiting"]), soft_wrap=True)
+            out.print(Text(text, style=STYLE["waiting"]), soft_wrap=True)
     if len(lines) > 1:
         print_whole(_branch_table(lines))
     ledger = run.ledger
@@ -148,7 +161,7 @@ def _branch_table(lines: list[BranchRecord]) -> Table:
     for line in lines:
         table.add_row(
             Text(line.name),
-            Text(line.status.value, style=_STYLE[line.status.value]),
+            Text(line.status.value, style=STYLE[line.status.value]),
             str(line.left),
             Text(line.parent and f"{line.parent} at {line.checkpoint or line.parent_seq}"),
         )
@@ -161,8 +174,16 @@ def _branch_table(lines: list[BranchRecord]) -> Table:
 @options.seconds("--timeout", 0, "Stop waiting after this, with exit code 124; the run continues.")
 @options.json_and_url
 def wait(run_id: str, branch: str | None, timeout: float | None, as_json: bool) -> int:
-    """Wait for RUN; the exit code says how it ended, as submit's does."""
+    """Wait for RUN; the exit code says how it ended, as submit's does.
+
+    Of a batch (b-...), wait for all of its runs, and print their results as JSON lines, as submit --each does.
+    """
     with only() as write, Client() as client:
+        if batch.is_batch(run_id, branch=branch):
+            all_of_it = client.batch(run_id)
+            crew, total = all_of_it.runs(1)[0][1].crew, all_of_it.total()
+            title, again = f"{crew}  {run_id}", f"runner wait {run_id}"
+            return batch.follow(all_of_it, title, total, write, not as_json, again, timeout=timeout)
         handle = client.run(run_id, branch)
         record = handle.record
         if handle.status == "running":

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -155,12 +156,9 @@ def read_inputs(pairs: tuple[str, ...], file: str | None) -> dict[str, Any]:
     inputs: dict[str, Any] = {}
     if file is not None:
         try:
-            text = _bytes_of(file).decode()
+            found = json_of(text_of(_bytes_of(file), f"--inputs {file}"), f"--inputs {file}")
         except OSError as error:
             raise BadInput(f"--inputs {file} cannot be read: {error.strerror}") from None
-        except UnicodeDecodeError:
-            raise BadInput(f"--inputs {file} is not UTF-8 text") from None
-        found = json_of(text, f"--inputs {file}")
         if not isinstance(found, dict):
             raise BadInput(f"--inputs {file} must hold a JSON object, not {of_class(found)}")
         inputs.update(found)
@@ -209,14 +207,58 @@ def _bytes_of(file: str) -> bytes:
         return found
 
 
+def text_of(data: bytes, where: str) -> str:
+    """The text of a file of inputs, or of a line of it, without the byte order mark that some programs put before it.
+    Raises `BadInput`, which says where it is.
+    """
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise BadInput(f"{where} is not UTF-8 text") from None
+
+
 def json_of(text: str, where: str) -> Any:
     """The value of a JSON text. Raises `BadInput`, which says where it is."""
     try:
-        return json.loads(text, parse_constant=_no_json)
+        return json.loads(text, parse_constant=_no_json, object_pairs_hook=_without_duplicates)
     except RecursionError:
         raise BadInput(f"{where} is nested too deeply: more than {MOST_NESTED} lists and objects") from None
+    except _Duplicate:
+        name, line = _find_duplicate(text)
+        place = f", line {line}" if "\n" in text.strip() else ""
+        raise BadInput(f"{where}{place}: the name {name[:80]!r} is given twice in one object") from None
     except ValueError as error:
         raise BadInput(f"{where} is not JSON: {error}") from None
+
+
+class _Duplicate(Exception):
+    """A name stands twice in an object: the first of its two values would be lost."""
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise _Duplicate
+    return found
+
+
+_TOKEN = re.compile(r'"((?:[^"\\]|\\.)*)"\s*(:?)|[{}]', re.DOTALL)
+
+
+def _find_duplicate(text: str) -> tuple[str, int]:
+    """The first name of a JSON text that stands twice in its object, and the line in which it does so again."""
+    objects: list[set[str]] = []
+    for token in _TOKEN.finditer(text):
+        if token[0] == "{":
+            objects.append(set())
+        elif token[0] == "}":
+            objects.pop()
+        elif token[2]:
+            name = json.loads(f'"{token[1]}"')
+            if name in objects[-1]:
+                return name, text.count("\n", 0, token.start()) + 1
+            objects[-1].add(name)
+    raise ValueError("no name stands twice in an object")
 
 
 def _no_json(name: str) -> Any:

@@ -30,6 +30,9 @@ class PlainConsole(Console):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
 
+STYLE = {"completed": "green", "failed": "red", "cancelled": "yellow", "running": "cyan", "waiting": "magenta"}
+"""The colours of states."""
+
 err = PlainConsole(stderr=True, highlight=False)
 out = PlainConsole(highlight=False)
 

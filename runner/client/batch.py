@@ -1,38 +1,33 @@
 """Batches: a stream of runs of one crew with many inputs, with a limit on active runs."""
 
-import hashlib
-import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain, islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from runner.client.batch_state import BatchState
 from runner.client.handle import Pace, Read, RunHandle, RunResult, lost_result, result_of
-from runner.client.submission import Prepared, check_code_choice, prepare, run_fields
-from runner.core.errors import Conflict, NotFound
-from runner.core.inputs import stored
+from runner.client.store import Store
+from runner.core.errors import Conflict, NotFound, no_batch
 from runner.core.states import RunStatus
-from runner.providers.records import NewRun
+from runner.providers.records import RunRecord
 
 if TYPE_CHECKING:
     from runner.client import Client
 
 T = TypeVar("T")
 
-BATCH_ID = re.compile(r"b-[0-9a-f]{12}")
 AT_ONCE = 100  #: runs that are active, unless it is said otherwise
 CHUNK = 50  #: runs that one script creates at most: others wait meanwhile, and workers for the first of them
+PAGE = 500  #: runs that one round trip reads at most
 LOOK_EVERY = 5.0  #: seconds between two looks at all active runs: no event says that one awaits input
+NEXT_WITHIN = 5.0  #: seconds in which a submitter that lives submits the next run
 
 Numbered = tuple[int, Mapping[str, Any]]
 Begun = list[tuple[int, str, bool]]  #: numbers and ids of runs, and whether they are active
 
 
-def batch_id_for(key: str) -> str:
-    """Return the id of the batch with this key."""
-    return "b-" + hashlib.sha256(key.encode()).hexdigest()[:12]
+_CANCELLED_FROM = (RunStatus.running, RunStatus.waiting)
 
 
 class Batch:
@@ -42,18 +37,31 @@ class Batch:
     iterating, active runs continue and no more are submitted.
     """
 
-    stopped = False  #: whether who follows it, in another thread, is to stop
+    stopped = False  #: whether the iteration is to end although runs are active
+    begun_elsewhere = False  #: whether others submit its runs
 
     def __init__(self, client: "Client", id: str, at_once: int, begin: Callable[[int], Begun | None]) -> None:
         self.id = id
+        self.on_begun: Callable[[], None] = lambda: None
+        """Called when there are more of them."""
         self._client, self._at_once, self._begin = client, at_once, begin
         self._active: dict[str, int] = {}
+        self._begun = 0
         self._look_at = time.monotonic() + LOOK_EVERY
 
     @property
     def active(self) -> int:
         """The number of active runs."""
         return len(self._active)
+
+    def stop(self) -> None:
+        """End the iteration soon, from another thread. Active runs continue."""
+        self.stopped = True
+
+    @property
+    def begun(self) -> int:
+        """The number of its runs that this object has submitted, resumed or found so far."""
+        return self._begun
 
     def __iter__(self) -> Iterator[tuple[int, RunResult]]:
         """Submit runs and wait until all are over. Raises what `Client.submit` raises for the next input."""
@@ -65,10 +73,13 @@ class Batch:
                 begun = self._begin(self._at_once - len(self._active))
                 more = begun is not None
                 self._active |= {run_id: number for number, run_id, active in begun or () if active}
+                if begun:
+                    self._begun += len(begun)
+                    self.on_begun()
                 for number, run_id, active in begun or ():
                     if not active:
                         yield number, self._result(run_id)
-            if not self._active:
+            if not self._active and not self._goes_on():
                 return
             if over and len(self._active) > 1:
                 time.sleep(pace.rest(len(self._active), over))  # several end meanwhile, which are read together
@@ -81,6 +92,11 @@ class Batch:
                     if result.status != RunStatus.running:
                         over += 1
                         yield self._active.pop(run_id), result
+            more = more or self.begun_elsewhere
+
+    def _goes_on(self) -> bool:
+        """Whether more of its runs are to come although none is active."""
+        return False
 
     def _ended(self, after: str) -> tuple[Iterable[str], str]:
         """Return the runs that have ended since ``after``; wait briefly for the first."""
@@ -103,96 +119,107 @@ class Batch:
             return lost_result(run_id, str(error))
 
     def _patient(self, call: Callable[[], T]) -> T:
-        found: T = self._client.patient(call, RunHandle(self._client, next(iter(self._active))))
+        found: T = self._client.patient(call, RunHandle(self._client, next(iter(self._active), "")))
         return found
 
+    # -- all of it, whoever submits it
 
-def by_first(
-    target: str | Path | Prepared,
-    inputs: Iterable[Mapping[str, Any]],
-    known: Callable[[], Mapping[str, str]] | None = None,
-) -> tuple[Prepared, Iterable[Numbered]]:
-    """Prepare the crew with the first of ``inputs``, and return it with all numbered inputs. The first is needed
-    because what a file runs, and which crew its classes create, can depend on the inputs. ``known`` is as in `prepare`.
-    """
-    left = iter(inputs)
-    first = list(islice(left, 1))
-    if not isinstance(target, Prepared):
-        target = prepare(str(target), inputs=first[0] if first else None, known=known)
-    return target, enumerate(chain(first, left), 1)
+    def state(self) -> BatchState:
+        """Return how many of its runs were submitted, run and are over, and what they cost. Raises `NotFound`."""
+        state = BatchState(self.id)
+        for store in self._stores():
+            state.include(*store.batches.about(self.id))
+            for found in self._pages(store):
+                state.add(found, store.batches.tally([run_id for _, run_id in found]))
+        if not state.submitted:
+            raise no_batch(self.id)
+        return state
 
+    def total(self) -> int | None:
+        """Return the number of its inputs; None if its submitter does not know it."""
+        return next(filter(None, (store.batches.about(self.id)[0] for store in self._stores())), None)
 
-def new_runs(prepared: Prepared, inputs: Iterable[Numbered], batch: str) -> Iterator[NewRun]:
-    """Return a numbered run for each of these inputs. Raises `BadInput`."""
-    for number, given in inputs:
-        values = prepared.given(given)
-        prepared.refuse_missing(values)
-        text = stored(values)
-        run_id = "r-" + hashlib.sha256(f"{batch}|{number}|{text}".encode()).hexdigest()[:12]
-        yield NewRun(run_id, number, text, prepared.beginning(values))
+    def why_stopped(self) -> str:
+        """Return the reason for which no more of its runs are submitted; "" if they are."""
+        return next(filter(None, (store.batches.about(self.id)[1] for store in self._stores())), "")
 
+    def runs(self, limit: int = 50) -> list[tuple[int, RunRecord]]:
+        """List its newest ``limit`` runs, each after its number, newest first. Raises `NotFound`."""
+        found = [one for store in self._stores() for one in store.batches.newest(self.id, limit)]
+        if not found:
+            raise no_batch(self.id)
+        return sorted(found, key=lambda one: one[0], reverse=True)[:limit]
 
-def submission(
-    client: "Client",
-    prepared: Prepared,
-    source: Iterator[NewRun],
-    batch: str,
-    *,
-    queue: str | None = None,
-    **options: Any,
-) -> Callable[[int], Begun | None]:
-    """Return a function that submits the next few runs. Runs that exist already stay as they are.
+    def cancel(self, reason: str = "cancelled by a person") -> int:
+        """Cancel its runs that run or await input. No more are submitted, until it is resumed.
 
-    ``options`` are those of `run_fields`.
-    """
-    fields = run_fields(prepared, None, client.store.queue(queue), **options)
-    taken: list[NewRun] = []  # and not accepted yet
+        Returns how many were cancelled. Raises `Conflict` if it is over, and `NotFound`.
+        """
+        stores = self._stores()
+        about = [store.batches.about(self.id) for store in stores]
+        total = next((many for many, _ in about if many), 0)
+        was_stopped = any(why for _, why in about)
+        # First: a run that is submitted at this moment is cancelled below.
+        known = [store.batches.stop(self.id, why or reason) for store, (_, why) in zip(stores, about, strict=True)]
+        if not any(known):
+            raise no_batch(self.id)
+        cancelled = submitted = 0
+        for store in stores:
+            for found in self._pages(store):
+                submitted += len(found)
+                statuses = store.batches.statuses([run_id for _, run_id in found])
+                for (_, run_id), status in zip(found, statuses, strict=True):
+                    if status in _CANCELLED_FROM:
+                        cancelled += store.runs.cancel(run_id, reason) in _CANCELLED_FROM
+        if cancelled or not (was_stopped or 0 < total <= submitted):
+            return cancelled
+        if was_stopped:
+            raise Conflict(f"batch {self.id} is cancelled already: `runner resume {self.id}` resumes it")
+        for store in stores:
+            store.batches.stop(self.id, "")
+        raise Conflict(f"batch {self.id} is over: there is nothing to cancel")
 
-    def begin(room: int) -> Begun | None:
-        runs = [*taken] or list(islice(source, min(room, CHUNK)))
-        if not runs:
-            return None
-        taken[:] = runs
-        batches = client.store.batches
-        answers = client.accept(prepared, lambda: batches.create(batch, prepared.plan, fields, runs))
-        if "taken" in answers:
-            raise Conflict(
-                f"the id {runs[answers.index('taken')].id} is another run's: choose another id for the batch"
-            )
-        client.ensure_worker(fields["queue"], prepared.plan)
-        there = [run.id for run, answer in zip(runs, answers, strict=True) if answer == "exists"]
-        over = {run_id for run_id, status in zip(there, batches.statuses(there), strict=True) if status and status.over}
-        taken.clear()
-        return [(run.number, run.id, run.id not in over) for run in runs]
+    def _stores(self) -> Sequence[Store]:
+        """The stores that its runs are in."""
+        return [self._client.store]
 
-    return begin
-
-
-def resumption(
-    client: "Client", batch: str, *, accept_code_change: bool = False, keep_code: bool = False
-) -> Callable[[int], Begun | None]:
-    """Return a function that resumes the next few failed or cancelled runs of a batch. Raises `NotFound`, and
-    `UsageError` if both options are given.
-    """
-    check_code_choice(accept_code_change=accept_code_change, keep_code=keep_code)
-    batches = client.store.batches
-    if not batches.runs(batch, limit=1):
-        raise NotFound(f"there is no batch {batch} (a finished one is only kept for a while)")
-
-    def again() -> Iterator[tuple[int, str, RunStatus | None]]:
+    def _pages(self, store: Store) -> Iterator[list[tuple[int, str]]]:
+        """Return its runs there by number, as many at a time as are read at once."""
         after = 0
-        while found := batches.runs(batch, after):
+        while found := store.batches.runs(self.id, after, PAGE):
+            yield found
             after = found[-1][0]
-            statuses = batches.statuses([run_id for _, run_id in found])
-            yield from ((*one, status) for one, status in zip(found, statuses, strict=True))
 
-    source = ((n, run, s) for n, run, s in again() if s not in (None, RunStatus.completed, RunStatus.waiting))
 
-    def begin(room: int) -> Begun | None:
-        begun = list(islice(source, room))
-        for _, run_id, status in begun:
-            if status is not RunStatus.running:
-                client.resume(run_id, accept_code_change=accept_code_change, keep_code=keep_code)
-        return [(number, run_id, True) for number, run_id, _ in begun] or None
+class ExistingBatch(Batch):
+    """A batch that another process submits, or has submitted. Iterating waits for its runs, and submits none.
 
-    return begin
+    It is over when all that were submitted are; where inputs are left, `NEXT_WITHIN` seconds later.
+    """
+
+    begun_elsewhere = True
+
+    def __init__(self, client: "Client", id: str, whole: Batch | None = None) -> None:
+        super().__init__(client, id, PAGE, self._find)
+        self._whole = whole or self  #: of which this is what one of several servers has
+        self._last, self._idle_since = 0, 0.0
+        if not client.store.batches.runs(id, limit=1):
+            raise no_batch(id)
+
+    def _find(self, room: int) -> Begun | None:
+        batches = self._client.store.batches
+        found = self._patient(lambda: batches.runs(self.id, self._last, min(room, PAGE)))
+        if not found:
+            return None
+        self._last, self._idle_since = found[-1][0], 0.0
+        statuses = self._patient(lambda: batches.statuses([run_id for _, run_id in found]))
+        return [
+            (number, run_id, status is RunStatus.running)
+            for (number, run_id), status in zip(found, statuses, strict=True)
+        ]
+
+    def _goes_on(self) -> bool:
+        total, stopped = self._patient(partial(self._client.store.batches.about, self.id))
+        self._idle_since = self._idle_since or time.monotonic()
+        left = total and self._whole.begun < total and not stopped
+        return bool(left and time.monotonic() < self._idle_since + NEXT_WITHIN)

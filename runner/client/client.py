@@ -1,53 +1,41 @@
 """The verbs: submit a crew, inspect runs, resume, fork and cancel them, answer their questions."""
 
-import json
-import re
 import secrets
-import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sized
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from runner.bundles import bundle
-from runner.bundles.target import parse_target
-from runner.client import comparison, flow_position, forking, local_worker
-from runner.client.batch import AT_ONCE, Batch, Numbered, batch_id_for, by_first, new_runs, resumption, submission
-from runner.client.forking import Edit
+from runner.client import local_worker
+from runner.client.batch import AT_ONCE, Batch, ExistingBatch, Numbered
 from runner.client.handle import RunHandle, RunResult
+from runner.client.ids import RUN_ID, batch_id_for, new_run_id, run_id_for
 from runner.client.store import Store, named_urls, open_store
-from runner.client.submission import KEEP, Prepared, check_code_choice, code_digest, prepare, run_fields, run_id_for
-from runner.core import fault_points, settings
+from runner.core import fault_points
 from runner.core.backoff import Backoff
-from runner.core.diff import Diff, compare
 from runner.core.errors import BundleDamaged, Conflict, NotFound, NoWorker, UsageError
 from runner.core.plain_text import printable
 from runner.core.plan import Plan
-from runner.core.states import RunStatus
-from runner.flows.feedback import choose, verdict
+from runner.core.settings import KEEP
 from runner.providers.records import CheckpointRecord, RunRecord
-from runner.providers.redis import forks, scripts
-from runner.providers.redis.dynamic_plan import GrowingBranch
 from runner.providers.redis.keys import name_of
 from runner.providers.redis.outages import TRANSIENT_ERRORS
 from runner.providers.redis.partitions import ALONE, Part
 from runner.providers.redis.waiting_client import repeated
 
-T = TypeVar("T")
+if TYPE_CHECKING:  # to read a crew's code, or to fork, imports four times as much: what needs it imports it itself
+    from runner.client.forking import Edit
+    from runner.client.submission import Prepared
+    from runner.core.diff import Diff
 
-_RUN_ID = re.compile(r"r-[0-9a-f]{12}")
+T = TypeVar("T")
 
 WORKER_GAVE_UP = 70  #: the exit code by which a worker says that it does not start
 WORKER_TRIES = 3  #: how often one is started that ends with an error at once
 
 __all__ = ["Client", "RunHandle", "RunResult"]
-
-
-def new_run_id() -> str:
-    """Return a random run id."""
-    return "r-" + secrets.token_hex(6)
 
 
 class Client:
@@ -71,7 +59,6 @@ class Client:
 
     def __init__(self, redis_url: str | None = None, *, state_dir: Path | None = None, part: Part = ALONE) -> None:
         self.store: Store = open_store(redis_url, state_dir=state_dir, part=part).confirm()
-        scripts.preload_scripts(self.store.client, *forks.SCRIPTS)  # who forks has a person waiting
         self._known_bundles: set[str] = set()
         self._looked_for_worker = 0.0
         self._worker: subprocess.Popen[bytes] | None = None
@@ -100,7 +87,7 @@ class Client:
 
     def submit(
         self,
-        target: str | Path | Prepared,
+        target: "str | Path | Prepared",
         inputs: Mapping[str, Any] | None = None,
         *,
         id: str | None = None,
@@ -127,6 +114,8 @@ class Client:
         Returns the handle of the run. Raises `BadCrew`, `BadInput` or `UsageError` before anything is stored,
         `Conflict` if ``id`` was used for another crew or inputs, `StoreUnreachable` if the store stays away.
         """
+        from runner.client.submission import Prepared, prepare, run_fields
+
         run_id = run_id_for(id) if id is not None else new_id()
         if not isinstance(target, Prepared):
             known = partial(self.known_calls, id) if id is not None else None
@@ -152,7 +141,7 @@ class Client:
 
     def submit_many(
         self,
-        target: str | Path | Prepared,
+        target: "str | Path | Prepared",
         inputs: Iterable[Mapping[str, Any]],
         *,
         id: str | None = None,
@@ -163,22 +152,41 @@ class Client:
 
         Returns a `Batch`. Iterating over it submits the runs, reading inputs as needed, and yields ``(number, result)``
         for each run that is over. With the ``id`` and inputs of an earlier batch, that batch continues: no input is
-        submitted twice.
+        submitted twice. If the batch is cancelled meanwhile, no more are submitted, and the iteration ends earlier.
         """
+        from runner.client.batch_sources import by_first
+
         known = partial(self.known_calls, id, batch=True) if id is not None else None
         prepared, numbered = by_first(target, inputs, known)
         batch = batch_id_for(id if id is not None else secrets.token_hex(8))
-        return self.submit_batch(prepared, numbered, batch, at_once, **options)
+        total = len(inputs) if isinstance(inputs, Sized) else None
+        return self.submit_batch(prepared, numbered, batch, at_once, total=total, **options)
 
-    def submit_batch(self, prepared: Prepared, inputs: Iterable[Numbered], id: str, at_once: int, **how: Any) -> Batch:
-        """Like `submit_many`, for inputs that are numbered and a batch that has an id."""
+    def submit_batch(
+        self, prepared: "Prepared", inputs: Iterable[Numbered], id: str, at_once: int, **how: Any
+    ) -> Batch:
+        """Like `submit_many`, for inputs that are numbered and a batch that has an id; ``total`` is how many there are,
+        if that is known.
+        """
+        from runner.client.batch_sources import new_runs, submission
+
         return Batch(self, id, at_once, submission(self, prepared, new_runs(prepared, inputs, id), id, **how))
 
     def resume_many(self, batch: str, *, at_once: int = AT_ONCE, **how: bool) -> Batch:
         """Resume the failed and cancelled runs of a batch. ``how`` takes the options of `resume`. Raises `NotFound`."""
+        from runner.client.batch_sources import resumption
+
         return Batch(self, batch, at_once, resumption(self, batch, **how))
 
-    def accept(self, prepared: Prepared, create: Callable[[], T]) -> T:
+    def batch(self, id: str) -> Batch:
+        """Return the batch with this id, whoever submits it: its state, its runs, to wait for them or cancel them.
+
+        Iterating over it submits nothing: it yields ``(number, result)`` for each run that is over, until all are.
+        Raises `NotFound`.
+        """
+        return ExistingBatch(self, id)
+
+    def accept(self, prepared: "Prepared", create: Callable[[], T]) -> T:
         """Store the crew's code and call ``create``, again if its answer is lost; return what it returns."""
         runs, packed = self.store.runs, prepared.packed
         for _ in range(3):
@@ -202,7 +210,7 @@ class Client:
 
     def id_of(self, run: str) -> str:
         """Return the id of a run, given its id or the key that it was submitted with (``submit(id=...)``)."""
-        if _RUN_ID.fullmatch(run):
+        if RUN_ID.fullmatch(run):
             return run
         try:
             keyed = run_id_for(run)
@@ -249,64 +257,16 @@ class Client:
         Returns the handle of the branch that resumes. Raises `Conflict` if it is running or awaits input, or if its
         code has changed and neither option is given, and `UsageError` if both are.
         """
-        check_code_choice(accept_code_change=accept_code_change, keep_code=keep_code)
-        runs, run_id = self.store.runs, self.id_of(run_id)
-        for _ in range(20):
-            run = runs.get(run_id)
-            start = runs.find_checkpoint(run_id, checkpoint) if checkpoint else None
-            if start is not None and branch not in (None, start.branch):
-                raise Conflict(
-                    f"checkpoint {start.id} is on branch {start.branch}, not on {branch}: "
-                    f"`runner fork {run_id} --checkpoint {start.id} --branch {branch}` starts another branch there"
-                )
-            after = runs.last_event(run_id)
-            name = start.branch if start else branch or run.branch
-            if start is not None and start.seq >= runs.last_commit(run_id, name):
-                start = None  # nothing was committed after it: the branch itself resumes
-            status = run.status
-            if start is not None:
-                if branch is not None:
-                    raise Conflict(
-                        f"branch {branch} of run {run_id} has advanced past checkpoint {start.id}: `runner fork "
-                        f"{run_id} --checkpoint {start.id}` starts another branch there, `runner resume {run_id} "
-                        f"--branch {branch}` resumes from its head"
-                    )
-                name = f"resume/{start.id}_{secrets.token_hex(3)}"
-            elif name != run.branch:
-                status = runs.status(run_id, name)
-            if status is RunStatus.running:
-                what, which = (
-                    (f"branch {name} of", f" --branch {name}") if name != run.branch and not start else ("", "")
-                )
-                raise Conflict(f"{what} run {run_id} is running: `runner wait {run_id}{which}` waits for it".lstrip())
-            if status is RunStatus.waiting and start is None:
-                raise Conflict(f"run {run_id} is awaiting input: `runner answer {run_id} --text ...` resumes it")
-            known = runs.plan(run_id)
-            done = runs.committed(run_id, name if start is None else start.branch, start.seq if start else None)
-            if status is RunStatus.completed and start is None and (known.grows or len(done) == len(known.tasks)):
-                return RunHandle(self, run_id, created=False, branch=name)
-            fields, plan = self._code_now(run, accept_code_change, keep_code)
-            pending = None
-            if (growing := plan or known).grows:
-                line = GrowingBranch(self.store.client, run_id, start.branch if start else name)
-                upto = start.seq if start else None
-                position = flow_position.position_at(growing, line, upto, replanned=plan is not None)
-                pending = flow_position.ready(growing, position)
-            answer = runs.resume(run, name, start=start, fields=fields, plan=plan, pending=pending)
-            if answer == "resumed":
-                self.ensure_worker(run.queue)
-                beside = runs.get(run_id).branch != name
-                moved = not beside and name != run.branch
-                notes = (f"the current branch of run {run_id} is now {name}; it was {run.branch}",) if moved else ()
-                return RunHandle(self, run_id, branch=name if beside else None, notes=notes, _from=after)
-            if answer == "busy":
-                raise Conflict(
-                    f"a branch of run {run_id} is running on the old code: wait for it, or cancel it with "
-                    f"`runner cancel {run_id} --branch NAME`, then resume with the new code"
-                )
-            if answer == "no bundle":
-                raise Conflict(f"the code of run {run_id} is no longer in the store: submit the crew again")
-        raise Conflict(f"run {run_id} kept changing while it was being resumed: try again")
+        from runner.client import resuming  # to read a crew's code imports what most verbs do without
+
+        return resuming.resume(
+            self,
+            self.id_of(run_id),
+            checkpoint=checkpoint,
+            branch=branch,
+            accept_code_change=accept_code_change,
+            keep_code=keep_code,
+        )
 
     def answer(
         self,
@@ -324,31 +284,11 @@ class Client:
         again, and asks again. Empty text approves. Returns the handle of the branch that resumes. Raises `Conflict` if
         there is no question, and `BadInput` if the answer does not fit it.
         """
-        runs, run_id = self.store.runs, self.id_of(run_id)
-        for _ in range(20):
-            run = runs.get(run_id)
-            name = branch or run.branch
-            after = runs.last_event(run_id)
-            status = runs.status(run_id, name)
-            asked = [one for one in runs.questions(run_id, name) if task in (None, one.task)]
-            if not asked:
-                whose = f" of task {task!r}" if task else ""
-                raise Conflict(f"run {run_id} is {status.value} and is not awaiting an answer{whose}")
-            if len(asked) > 1:
-                names = ", ".join(one.task for one in asked)
-                raise Conflict(f"run {run_id} is awaiting {len(asked)} answers: choose one with --task: {names}")
-            question = asked[0]
-            said = verdict(text, approve, reject, question.labels, question.about)
-            if question.labels and not said.label and said.strip() and not question.about.get("has_model"):
-                choose(said, question.labels, default=question.about.get("default_outcome"))
-            found = runs.answer(run_id, name, question, said.dump())
-            if found == "answered":
-                self.ensure_worker(run.queue)
-                beside = run.branch != name
-                return RunHandle(self, run_id, branch=name if beside else None, _from=after)
-            if found not in ("changed", "not asked"):
-                raise Conflict(f"run {run_id} is {found}: `runner resume {run_id}` first, then answer")
-        raise Conflict(f"run {run_id} kept changing while it was being answered: try again")
+        from runner.client import answering  # with it the words of flows, which most verbs do without
+
+        return answering.answer(
+            self, self.id_of(run_id), text, approve=approve, reject=reject, task=task, branch=branch
+        )
 
     def fork(
         self,
@@ -357,7 +297,7 @@ class Client:
         checkpoint: str | None = None,
         branch: str | None = None,
         inputs: Mapping[str, Any] | None = None,
-        edits: Mapping[str, Edit] | None = None,
+        edits: "Mapping[str, Edit] | None" = None,
         source: str | None = None,
     ) -> RunHandle:
         """Start a new branch of a run, whatever the state of its other branches, which are not affected.
@@ -373,6 +313,8 @@ class Client:
         handle of the new branch; its ``to_do`` is the number of tasks it starts with. Raises `Conflict` if a branch of
         that name exists, and `BadInput` for an edit that does not fit.
         """
+        from runner.client import forking
+
         run_id = self.id_of(run_id)
         name, where = forking.fork(
             self.store.client,
@@ -388,45 +330,13 @@ class Client:
         notes = forking.warnings(self.store.client, where, inputs or (), edits or {})
         return RunHandle(self, run_id, branch=name, to_do=where.to_do, notes=notes, _from=where.newest_event)
 
-    def diff(self, run_id: str, a: str, b: str) -> Diff:
+    def diff(self, run_id: str, a: str, b: str) -> "Diff":
         """Compare two branches or checkpoints of a run: inputs, outputs, ledgers. Raises `NotFound`."""
+        from runner.client import comparison
+        from runner.core.diff import compare
+
         run_id = self.id_of(run_id)
         return compare(*(comparison.side(self.store.runs, run_id, name) for name in (a, b)))
-
-    def _code_now(self, run: RunRecord, accept: bool, keep: bool) -> tuple[dict[str, str], Plan | None]:
-        """Return the fields to update if the crew's files have changed since, and the change is accepted."""
-        path = self.store.runs.field(run.id, "target")
-        host, _, target = path.partition(":")
-        if keep or (not accept and (host != socket.gethostname() or not Path(target.split("::")[0]).exists())):
-            return {}, None
-        file, _, attr = target.partition("::")
-        if accept:
-            prepared = prepare(
-                f"{file}:{attr}" if attr else file,
-                inputs=json.loads(self.store.runs.field(run.id, "inputs")),
-                calls=self._calls_at_import(run.bundle),
-            )
-            code = {"environment": prepared.environment, **prepared.names_of_code()}
-            if prepared.packed.sha256 == run.bundle:
-                same = all(self.store.runs.field(run.id, name) == value for name, value in code.items())
-                return {} if same else code, None
-            if not self.store.runs.put_bundle(prepared.packed.sha256, None):
-                self.store.runs.put_bundle(prepared.packed.sha256, prepared.packed.data)
-            return {
-                "bundle": prepared.packed.sha256,
-                **code,
-                "code": prepared.code,
-                "plan": prepared.plan.digest,
-                "shapes": prepared.shapes,
-                "result_task": prepared.plan.result,
-            }, prepared.plan
-        now = bundle.pack(parse_target(file), limit=settings.bundle_limit())
-        if code_digest(now) != self.store.runs.field(run.id, "code"):
-            raise Conflict(
-                f"the code of {file}, or a file beside it, has changed since run {run.id} was submitted: "
-                "--accept-code-change resumes with the new code, --keep-code with the old"
-            )
-        return {}, None
 
     def known_calls(self, id: str, *, batch: bool = False) -> dict[str, str]:
         """Return what models answered while a crew's file was read that was submitted with this ``id`` (of ``submit``;
@@ -434,11 +344,11 @@ class Client:
         """
         first = self.store.batches.runs(batch_id_for(id), limit=1) if batch else [(1, run_id_for(id))]
         try:
-            return self._calls_at_import(self.store.runs.get(first[0][1]).bundle) if first else {}
+            return self.calls_at_import(self.store.runs.get(first[0][1]).bundle) if first else {}
         except NotFound:
             return {}
 
-    def _calls_at_import(self, sha: str) -> dict[str, str]:
+    def calls_at_import(self, sha: str) -> dict[str, str]:
         """Return what models answered to a bundle's code where that was read; nothing if the bundle is lost."""
         from runner.bundles import unpacking  # most verbs, and most resumes, have no use for it
 

@@ -9,6 +9,7 @@ from typing import Any
 from runner.client import flow_position
 from runner.client.reading import shapes
 from runner.core import output as outputs
+from runner.core import stored_output
 from runner.core.errors import BadInput, Conflict
 from runner.core.inputs import MOST_NESTED, given_as_json, nested_too_deep, refuse_unknown
 from runner.core.plan import Plan, branching
@@ -135,7 +136,7 @@ def _edited(where: Position, edits: Mapping[str, Edit]) -> dict[str, str]:
         if record is not None:
             if before.json is not None:
                 key = method_of(task) if where.plan.grows else task
-                shapes.refuse_misfit(where.shapes, key, before.json, outputs.load(record)[1])
+                shapes.refuse_misfit(where.shapes, key, before.json, stored_output.load(record)[1])
             found[task] = outputs.to_text(record)
     return found
 
@@ -143,7 +144,7 @@ def _edited(where: Position, edits: Mapping[str, Edit]) -> dict[str, str]:
 def _of_task(task: str, edit: Edit, before: Committed) -> dict[str, Any] | None:
     """The record of an edited output; None if the edit changes nothing. Raises `BadInput`."""
     now = outputs.revised(task, before.record, edit)
-    raw, data = outputs.load(now)
+    raw, data = stored_output.load(now)
     same = raw == before.raw if data is None else branching.alike(data, before.json)
     return None if same else now
 

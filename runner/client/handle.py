@@ -272,7 +272,7 @@ def unrecorded_in(events: Iterable[Event]) -> dict[str, int]:
 def ledger_of(runs: Runs, run: RunRecord, order: Sequence[str] = ()) -> dict[str, Any]:
     """Return the ledger of a run, with its rows in this order of tasks."""
     ledger = run.ledger
-    called = any(map(ledger.get, ledger.keys() - {"tools"}))
+    called = run.has_steps
     prices = NO_PRICES if run.standin else configured(run.created_at if called else None)
     lines = runs.ledger(run.id) if called else []
     if lines:

@@ -1,22 +1,20 @@
 """Several servers as one store: each run lives whole on one of them, and every call about it goes there."""
 
 import queue
-import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from runner.client.batch import AT_ONCE, Batch, Begun, Numbered, new_runs, resumption, submission
-from runner.client.client import Client, new_run_id
+from runner.client.batch import AT_ONCE, Batch, ExistingBatch, Numbered
+from runner.client.client import Client
 from runner.client.handle import RunHandle, RunResult
-from runner.client.store import named_urls
-from runner.client.submission import Prepared, run_id_for
+from runner.client.ids import RUN_ID, new_run_id, run_id_for
+from runner.client.store import Store, named_urls
 from runner.core.backoff import Backoff
-from runner.core.diff import Diff
 from runner.core.errors import NotFound, StoreUnreachable, UsageError
 from runner.core.redaction import redact_url
 from runner.providers.records import CheckpointRecord, NewRun, RunRecord
@@ -24,12 +22,15 @@ from runner.providers.redis.connection import reach
 from runner.providers.redis.outages import TRANSIENT_ERRORS
 from runner.providers.redis.partitions import Part, confirm, place_of, places_of, settle
 
+if TYPE_CHECKING:
+    from runner.client.submission import Prepared
+    from runner.core.diff import Diff
+
 T = TypeVar("T")
 U = TypeVar("U")
 
 __all__ = ["Client", "PartitionedClient"]
 
-_RUN_ID = re.compile(r"r-[0-9a-f]{12}")
 AHEAD = 10_000  #: inputs of a batch that are read for a server which takes none: after these, others wait, too
 LOOK = 0.5  #: seconds until a server that is away, or a batch that is to stop, is looked at again
 
@@ -87,7 +88,7 @@ class PartitionedClient(Client):
         nothing answers.
         """
         try:
-            run_id = run if _RUN_ID.fullmatch(run) else run_id_for(run)
+            run_id = run if RUN_ID.fullmatch(run) else run_id_for(run)
         except UsageError:  # no run was submitted with it
             run_id = run
         many = len(self.urls)
@@ -131,16 +132,22 @@ class PartitionedClient(Client):
             pass
         return run_id
 
-    def submit_batch(self, prepared: Prepared, inputs: Iterable[Numbered], id: str, at_once: int, **how: Any) -> Batch:
+    def submit_batch(
+        self, prepared: "Prepared", inputs: Iterable[Numbered], id: str, at_once: int, **how: Any
+    ) -> Batch:
         """As `Client.submit_batch`: each run goes to its server, of which each has its share of ``at_once``."""
+        from runner.client.batch_sources import new_runs, submission
+
         self.at(0)  # says now what is wrong with the servers' places
         found = PartitionedBatch(self, id, at_once)
+        stopped = threading.Event()
         dealt = _Dealt(new_runs(prepared, inputs, id), partial(found.until_reachable, self._place_now), len(self.urls))
 
-        def begin_at(place: int) -> Callable[[int], Begun | None]:
-            return partial(found.until_reachable, submission(self.at(place), prepared, dealt.of(place), id, **how))
+        def part_at(place: int, share: int) -> Batch:
+            begin = submission(self.at(place), prepared, dealt.of(place), id, stopped=stopped, **how)
+            return Batch(self.at(place), id, share, partial(found.until_reachable, begin))
 
-        found.begin_at = begin_at
+        found.part_at = part_at
         return found
 
     def known_calls(self, id: str, *, batch: bool = False) -> dict[str, str]:
@@ -152,8 +159,20 @@ class PartitionedClient(Client):
 
     def resume_many(self, batch: str, *, at_once: int = AT_ONCE, **how: bool) -> Batch:
         """Resume several runs, as `Client.resume_many` does."""
+        from runner.client.batch_sources import resumption
+
         found = PartitionedBatch(self, batch, at_once)
-        found.begin_at = lambda place: resumption(self.at(place), batch, **how)
+        found.part_at = lambda place, share: Batch(
+            self.at(place), batch, share, resumption(self.at(place), batch, **how)
+        )
+        return found
+
+    def batch(self, id: str) -> Batch:
+        """Return the batch with this id, as `Client.batch` does."""
+        found = PartitionedBatch(self, id, AT_ONCE)
+        found.begun_elsewhere = True
+        found.part_at = lambda place, share: ExistingBatch(self.at(place), id, found)  # noqa: ARG005 - it submits none
+        found.runs(1)  # says now if there is none
         return found
 
     def _place_now(self, run_id: str) -> int:
@@ -199,7 +218,7 @@ class PartitionedClient(Client):
         """Fork a run, as `Client.fork` does."""
         return self.of(run_id).fork(run_id, **how)
 
-    def diff(self, run_id: str, a: str, b: str) -> Diff:
+    def diff(self, run_id: str, a: str, b: str) -> "Diff":
         """Compare branches of a run, as `Client.diff` does."""
         return self.of(run_id).diff(run_id, a, b)
 
@@ -233,8 +252,8 @@ class _Dealt:
 class PartitionedBatch(Batch):
     """A batch on several servers: a thread follows each, and waits while its server is away."""
 
-    begin_at: Callable[[int], Callable[[int], Begun | None]]
-    """What begins the next few runs of the server at a place."""
+    part_at: Callable[[int, int], Batch]
+    """What follows the runs of the server at a place, with its share of those that are active at once."""
 
     def __init__(self, client: PartitionedClient, id: str, at_once: int) -> None:
         super().__init__(client, id, at_once, lambda _: None)
@@ -246,6 +265,20 @@ class PartitionedBatch(Batch):
     def active(self) -> int:
         """The number of active runs."""
         return sum(part.active for part in list(self._parts.values()))
+
+    @property
+    def begun(self) -> int:
+        """The number of its runs so far."""
+        return sum(part.begun for part in list(self._parts.values()))
+
+    def stop(self) -> None:
+        """End the iteration soon, as `Batch.stop` does."""
+        self.stopped = True
+        for part in list(self._parts.values()):
+            part.stop()
+
+    def _stores(self) -> Sequence[Store]:
+        return [self._client_at(place).store for place in range(self._many)]
 
     def __iter__(self) -> Iterator[tuple[int, RunResult]]:
         """As that of `Batch`, in the order in which runs are over."""
@@ -265,19 +298,18 @@ class PartitionedBatch(Batch):
                     raise found
                 left -= 1
         finally:
-            self.stopped = True
-            for part in list(self._parts.values()):
-                part.stopped = True
+            self.stop()
         if len(unknown) == self._many:
             raise unknown[0]
 
     def _follow(self, place: int) -> None:
         share = max((self._at_once + self._many - 1 - place) // self._many, 1)
         try:
-            begin = self.until_reachable(self.begin_at, place)
-            if begin is None:
+            part = self.until_reachable(lambda at: self.part_at(at, share), place)
+            if part is None:
+                self._over.put(None)
                 return
-            part = Batch(self._client_at(place), self.id, share, begin)
+            part.on_begun = lambda: self.on_begun()
             self._parts[place] = part
             part.stopped = self.stopped
             for found in part:

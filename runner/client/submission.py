@@ -27,9 +27,8 @@ from runner.core import settings
 from runner.core.errors import BadCrew, BadInput, UsageError
 from runner.core.field_errors import format_field_errors
 from runner.core.inputs import refuse_missing, refuse_unknown, stored, typed
-from runner.core.plain_text import why_no_name
 from runner.core.plan import Plan
-from runner.core.settings import setting
+from runner.core.settings import KEEP, setting
 from runner.engine import adapters
 from runner.modelserver import stubs
 from runner.providers.config import CheckpointConfig
@@ -38,9 +37,6 @@ from runner.providers.redis.keys import queue_of
 
 if TYPE_CHECKING:
     from runner.bundles.environment import Environment
-
-LONGEST_ID = 200  #: characters of a key that a run is submitted with
-KEEP = 7 * 24 * 3600.0  #: seconds that a finished run is kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,17 +125,6 @@ class Prepared:
     def is_script(self) -> bool:
         """Whether the target is a whole file that runs agents, and no object in it was named."""
         return self._what == "script" and self.names is not None and self.target.attr is None
-
-
-def run_id_for(id: str) -> str:
-    """Return the run id of a submission with this idempotency key."""
-    if not id.strip():
-        raise UsageError("--id must not be empty")
-    if why := why_no_name(id):
-        raise UsageError(f"--id {id[:80]!r} {why}")
-    if len(id) > LONGEST_ID:
-        raise UsageError(f"--id has {len(id)} characters: at most {LONGEST_ID} are allowed")
-    return "r-" + hashlib.sha256(id.encode()).hexdigest()[:12]
 
 
 def prepare(
@@ -241,12 +226,6 @@ def _elsewhere(wanted: "Environment") -> Path | None:
     from runner.bundles.uv_build import built, uv
 
     return built(wanted, settings.cache_dir()) if uv() and why_not(wanted) else None
-
-
-def check_code_choice(*, accept_code_change: bool, keep_code: bool) -> None:
-    """Raise `UsageError` if a run is to be resumed both with its new code and with its old."""
-    if accept_code_change and keep_code:
-        raise UsageError("--accept-code-change resumes with the new code, --keep-code with the old: give one of them")
 
 
 def code_digest(packed: Bundle) -> str:

@@ -118,11 +118,16 @@ def no_run(run_id: str) -> NotFound:
     if run_id.startswith("b-"):
         return NotFound(
             f"there is no run {run_id}: this is the name of a batch, whose runs have ids of their own; "
-            f"`runner resume {run_id}` resumes those that failed"
+            f"`runner runs --batch {run_id}` lists them, and show, wait, cancel and resume take the batch"
         )
     return NotFound(
         f"there is no run {run_id or repr(run_id)}: `runner runs` lists them (a finished run is only kept for a while)"
     )
+
+
+def no_batch(batch: str) -> NotFound:
+    """What is said where a batch is named that the store does not have."""
+    return NotFound(f"there is no batch {batch} (a finished one is only kept for a while)")
 
 
 class StoreUnreachable(RunnerError):

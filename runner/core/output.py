@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,12 +15,9 @@ from runner.core.encoding import NotSerializable
 from runner.core.errors import BadInput, TaskError
 from runner.core.inputs import MOST_NESTED, nested_too_deep
 from runner.core.plain_text import of_class
+from runner.core.stored_output import load
 
 _VALUE = "value"  #: where a record says it
-
-_DEFLATED = "\0"
-_FROM = 256  #: a shorter text is left as it is
-_LARGE = 1 << 18  #: from here on, packing well takes too long
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,37 +323,7 @@ def _value_types_of(output: TaskOutput) -> ValueTypes | None:
     return private["_value_types"] if private is not None else None
 
 
-def load(stored: Mapping[str, Any]) -> tuple[str, Any]:
-    """The inverse of `dump`, from the decoded record."""
-    data = stored.get("json")
-    raw = stored.get("raw")
-    return (json.dumps(data, ensure_ascii=False) if raw is None else str(raw)), data
-
-
 def _refuse(value: Any) -> Any:
     raise TypeError(
         f"a task returned {of_class(value)}, which is not JSON: return text, a dict, a list or a pydantic model"
     )
-
-
-def pack_output(rest: str) -> bytes:
-    """Return what follows sequence and token in a record, compressed if that is shorter.
-
-    Sequence and token are plain text, for the scripts. After them comes the rest of the JSON object, or a zero byte,
-    which JSON never contains, and the compressed rest.
-    """
-    text = rest.encode()
-    if len(text) < _FROM:
-        return text
-    packer = zlib.compressobj(9 if len(text) < _LARGE else 1, zlib.DEFLATED, -15)
-    packed = packer.compress(text) + packer.flush()
-    return text if len(packed) > len(text) * 0.95 else _DEFLATED.encode() + packed
-
-
-def unpack_output(text: str) -> dict[str, Any]:
-    """Parse a stored record. A client that decodes responses passes bytes that are not text as surrogates."""
-    head, deflated, packed = text.partition(_DEFLATED)
-    if deflated:
-        head += zlib.decompress(packed.encode("utf-8", "surrogateescape"), -15).decode()
-    found: dict[str, Any] = json.loads(head)
-    return found

@@ -21,6 +21,7 @@ MEMORY = ".memory"  #: the folder among a run's files that a flow remembers in: 
 MAX_HANDOVERS = 720  #: in a row, of one task that does not get further; then its run fails
 LONGEST_QUEUE = 200  #: bytes of a queue's name: RabbitMQ takes 255, and ours stands before it
 LONGEST = 100 * 365 * 86400.0  #: seconds: no time that is given is longer; Redis counts in ms and has room for more
+KEEP = 7 * 24 * 3600.0  #: seconds that a finished run is kept
 MOST = 1_000_000  #: no count that is given, as of checkpoints, attempts or replicas, is more
 
 

@@ -19,7 +19,7 @@ from runner.bundles import loader, relative_paths, run_program, signing, task_fi
 from runner.bundles.program import CALL
 from runner.bundles.selection import may_hold
 from runner.bundles.task_files import Content, Files, TaskFiles, Workdir
-from runner.core import output as outputs
+from runner.core import stored_output
 from runner.core.clock import SYSTEM
 from runner.core.context_value import ContextValue
 from runner.core.errors import BundleDamaged, DiskTrouble, RelativePath, TaskError, Unsigned, needed_on_disk
@@ -323,7 +323,7 @@ class AttemptFolder(TaskFiles):
         if not left:
             return output
         record = json.loads(output)
-        raw = outputs.load(record)[0]
+        raw = stored_output.load(record)[0]
         wanted = loaded.adapter.output_files(loaded.crew).get(self._claim.job.task)
         if wanted and not self._is_copy:
             left[interpolate(wanted, inputs())] = raw

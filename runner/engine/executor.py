@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from runner.bundles import reading, task_files
 from runner.core import output as outputs
-from runner.core import waiting
+from runner.core import stored_output, waiting
 from runner.core.clock import SYSTEM
 from runner.core.errors import ClaimLost, InputRequired, Interrupted, TaskTimeout, TimedOut
 from runner.core.idempotency import task_origin
@@ -131,7 +131,7 @@ class Executor:
             left = attempt.left(work.note)
             if growing is not None:
                 if left:
-                    done.record.update(task_files.record_fields(outputs.load(done.record)[0], left))
+                    done.record.update(task_files.record_fields(stored_output.load(done.record)[0], left))
                 return Grown(done, ReadSet(files=bool(left)), int((self._clock.monotonic() - began) * 1000))
             used = work.uses.found(planned.context or (), lambda: len(plan.earlier(planned.key)))
             if left:

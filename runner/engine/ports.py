@@ -222,10 +222,25 @@ class Runs(Protocol):
 class Batches(Protocol):
     """Runs of one plan that are submitted together, for clients."""
 
-    def create(self, batch: str, plan: Plan, fields: dict[str, str], runs: Sequence[NewRun]) -> list[str]:
-        """Accept runs of one plan, all of them or none; ``fields`` are what they share.
+    def create(
+        self, batch: str, plan: Plan, fields: dict[str, str], runs: Sequence[NewRun], total: int | None = None
+    ) -> list[str]:
+        """Accept runs of one plan, all of them or none; ``fields`` are what they share. ``total`` is how many the batch
+        is to have, if that is known.
 
-        Returns for each "created", "exists", or "taken" if its id is another run's; or ["no bundle"] for all.
+        Returns for each "created", "exists", "taken" if its id is another run's, or "stopped" if it is new and the
+        batch accepts no more (`stop`); or ["no bundle"] for all.
+        """
+
+    def stop(self, batch: str, reason: str) -> bool:
+        """Refuse new runs of a batch from now on, for a reason; "" accepts them again.
+
+        Returns whether there is such a batch.
+        """
+
+    def about(self, batch: str) -> tuple[int | None, str]:
+        """Return how many runs it is to have, None if that is not known, and why it refuses new ones; "" if it accepts
+        them.
         """
 
     def runs(self, batch: str, after: int = 0, limit: int = 500) -> list[tuple[int, str]]:

@@ -9,10 +9,12 @@ from runner.testing.store_driver import KEEP, StoreDriver, plan_of
 PLAN = plan_of("a", "b: a")
 
 
-def create(driver: StoreDriver, *ids: str, batch: str = "b-1", bundle: str = "") -> Sequence[str]:
+def create(
+    driver: StoreDriver, *ids: str, batch: str = "b-1", bundle: str = "", total: int | None = None
+) -> Sequence[str]:
     """Create these runs, each with its position as its input."""
     runs = [NewRun(id, number, f'{{"n": {number}}}') for number, id in enumerate(ids, 1)]
-    return driver.batches.create(batch, PLAN, {**driver.fields_of(PLAN), "bundle": bundle}, runs)
+    return driver.batches.create(batch, PLAN, {**driver.fields_of(PLAN), "bundle": bundle}, runs, total)
 
 
 class BatchConformance:
@@ -54,6 +56,20 @@ class BatchConformance:
         assert driver.resume("r-2") == "resumed"
         driver.work()
         assert driver.batches.ended("b-1", last, 1)[0] == ["r-2"]
+
+    def test_a_batch_that_is_stopped_accepts_no_new_runs(self, driver: StoreDriver) -> None:
+        assert not driver.batches.stop("b-1", "enough")
+        create(driver, "r-1", total=3)
+        assert driver.batches.about("b-1") == (3, "")
+        assert driver.batches.stop("b-1", "enough")
+        assert driver.batches.about("b-1") == (3, "enough")
+        assert create(driver, "r-1", "r-2") == ["exists", "stopped"]
+        assert create(driver, "r-2", batch="b-2") == ["created"]
+        driver.work()
+        assert driver.runs.get("r-1").status is RunStatus.completed
+        assert driver.batches.stop("b-1", "")
+        assert create(driver, "r-1", "r-3") == ["exists", "created"]
+        assert driver.batches.about("b-1") == (3, "")
 
     def test_a_batch_is_kept_as_long_as_its_last_run(self, driver: StoreDriver) -> None:
         create(driver, "r-1", "r-2")

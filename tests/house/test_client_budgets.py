@@ -16,7 +16,7 @@ import pytest
 from redis import Redis
 
 from runner.client import Client, prepare
-from runner.client.batch import new_runs, submission
+from runner.client.batch_sources import new_runs, submission
 from runner.client.handle import result_of
 from runner.client.submission import Prepared
 from runner.core.jobs import Job

@@ -38,7 +38,6 @@ LONGER: dict[str, str] = {
     "tests/integration/providers/operations.py": "one method for each operation of a store",
     "providers/redis/claimed_steps.py": "a step's note and its record, by the same counts of what is under way",
     "runner/journal/records.py": "one method for each way to find a record, and to write one",
-    "runner/client/client.py": "each public method with its arguments, its result and its errors",
     "runner/events/bus.py": "and each of these",
     "runner/core/encoding.py": "one section for each kind of value that a task may return",
     "tests/unit/core/test_encoding.py": "and one for each here",

@@ -1,14 +1,16 @@
 -- Accept runs of one plan, which differ in their inputs alone. Those that are there stay as they are.
 --
 -- KEYS home bundle
--- ARGV batch:text runs:new_runs sha:text fields:flat keep:int max_checkpoints:int queue:text direct:int on:text digest:text plan:text ready:tasks tasks_left:int stamp:text messages:rest
+-- ARGV batch:text total:int? runs:new_runs sha:text fields:flat keep:int max_checkpoints:int queue:text direct:int on:text digest:text plan:text ready:tasks tasks_left:int stamp:text messages:rest
 -- USES now queued emit send unlock journals checkpoint intact create
 --
--- runs: JSON list of {id, number, inputs, beginning?}; the number is its place in the batch. Otherwise as for create_run.lua.
--- Returns {"no bundle"}, or for each run "created", "exists" or, where another one has its id, "taken".
+-- runs: JSON list of {id, number, inputs, beginning?}; the number is its place in the batch. total: how many the batch is to have,
+-- "" if that is not known. Otherwise as for create_run.lua.
+-- Returns {"no bundle"}, or for each run "created", "exists", where another one has its id "taken", or "stopped" if it is not there and
+-- the batch takes no new ones (stop_batch.lua).
 all_there(messages, direct, ready)
 if sha ~= "" and redis.call("HEXISTS", bundle, "data") == 0 then return {"no bundle"} end
-intact_batch(home, batch)
+local stopped = intact_batch(home, batch)
 intact_beginning(home, queue, direct, ready)
 local answers, new, numbers, named, keys = {}, {}, {}, {}, {}
 for i, one in ipairs(runs) do
@@ -23,6 +25,8 @@ for i, one in ipairs(runs) do
     one.unknown = all_unknown or is_unknown(one.key, ready)
     if not one.unknown and redis.call("EXISTS", one.key) == 1 then
       answers[i] = redis.call("HGET", one.key, "batch") == batch and "exists" or "taken"
+    elseif stopped then
+      answers[i] = "stopped"
     else
       answers[i] = "created"
       new[#new + 1] = one
@@ -42,6 +46,7 @@ end
 local at = now()
 begin_bundle(bundle, sha, digest, plan, #new)
 redis.call("HINCRBY", batch_key(home, batch), "active", #new)
+if total ~= "" then redis.call("HSET", batch_key(home, batch), "total", total) end
 create(home, new, sha, fields, keep, max_checkpoints, queue, direct, watched, batch, plan, ready, messages, tasks_left, stamp, at)
 add_all("ZADD", batch_runs_key(home, batch), numbers)
 for _, k in ipairs({batch_key(home, batch), batch_runs_key(home, batch), batch_ended_key(home, batch)}) do redis.call("PERSIST", k) end

@@ -11,7 +11,7 @@ from typing import Any
 from runner.client.checkpoints.model import SKIPPED, Checkpoint, Details, EntityView, TaskView
 from runner.core.compatibility import VERSION_KEY
 from runner.core.diff import DONE, PENDING
-from runner.core.output import load
+from runner.core.stored_output import load
 from runner.providers.base import CheckpointTorn
 
 

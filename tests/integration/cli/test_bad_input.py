@@ -250,13 +250,41 @@ def test_a_run_that_is_not_there(verb, json, refused):
     )
 
 
-@pytest.mark.parametrize("verb", ["show", "wait", "cancel", "fork"])
+@pytest.mark.parametrize("verb", ["show", "wait", "cancel", "resume", "runs --batch"])
+@pytest.mark.parametrize("json", [[], ["--json"]])
+def test_a_batch_that_is_not_there(verb, json, refused):
+    line = refused(*verb.split(), "b-123456789abc", *json)
+    assert line == "there is no batch b-123456789abc (a finished one is only kept for a while)"
+
+
+@pytest.mark.parametrize("verb", ["fork", "events", "files", "answer"])
 def test_a_batch_where_a_run_is_meant(verb, refused):
-    line = refused(verb, "b-123456789abc")
+    line = refused(*verb.split(), "b-123456789abc")
     assert line == (
         "there is no run b-123456789abc: this is the name of a batch, whose runs have ids of their own; "
-        "`runner resume b-123456789abc` resumes those that failed"
+        "`runner runs --batch b-123456789abc` lists them, and show, wait, cancel and resume take the batch"
     )
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        ("show b-123456789abc --branch x", "b-123456789abc is a batch: --branch is for one run"),
+        ("wait b-123456789abc --branch x", "b-123456789abc is a batch: --branch is for one run"),
+        ("cancel b-123456789abc --branch x", "b-123456789abc is a batch: --branch is for one run"),
+        (
+            "resume b-123456789abc --branch x --detach",
+            "b-123456789abc is a batch: --branch and --detach are for one run",
+        ),
+        (
+            "runs --batch r-123456789abc",
+            "--batch 'r-123456789abc' is not the id of a batch: b- and twelve hexadecimal digits",
+        ),
+        ("show b-123", "there is no run b-123: this is the name of a batch, whose runs have ids of their own; "),
+    ],
+)
+def test_what_is_no_batch_s(command, line, refused):
+    assert refused(*command.split()).startswith(line)
 
 
 @pytest.mark.parametrize(
@@ -324,6 +352,8 @@ def test_a_queue_of_a_long_name(refused, write_crew):
         ("[1]", "line 3 must hold a JSON object, not a list"),
         ('{"topic": NaN}', "line 3 is not JSON: NaN is not a JSON value"),
         (b"\xff", "line 3 is not UTF-8 text"),
+        ('{"topic": "a", "tone": 1, "topic": "b"}', "line 3: the name 'topic' is given twice in one object"),
+        ('{"topic": [{"a": 1, "a": 2}]}', "line 3: the name 'a' is given twice in one object"),
         ('{"tone": "dry"}', "line 3: the crew needs the input 'topic'"),
         ('{"topic": "\\ud800"}', "line 3: the input 'topic' contains half of a surrogate pair"),
     ],
@@ -334,6 +364,33 @@ def test_a_line_of_many_inputs(refused, write_crew, tmp_path, content, error):
     line = content if isinstance(content, bytes) else content.encode()
     each.write_bytes(b'{"topic": "a"}\n\n' + line + b'\n{"topic": "b"}\n')
     assert f"--each {each}, {error}" in refused("submit", write_crew(NEEDY), "--input", "tone=dry", "--each", each)
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ('{\n  "topic": "a",\n  "tone": {"a": {}, "b": "\\"}"},\n  "topic": "b"\n}', ", line 4: the name 'topic'"),
+        ('{"topic": "a", "tone": {"b": 1,\n "\\u0062": 2}}', ", line 2: the name 'b'"),
+        ('{"topic": "a", "topic": "b"}\n', ": the name 'topic'"),
+    ],
+)
+def test_a_name_that_is_given_twice(refused, write_crew, tmp_path, content, line):
+    """One of the two values would be lost, and nobody told."""
+    file = tmp_path / "inputs.json"
+    file.write_text(content)
+    assert refused("submit", write_crew(GOOD), "--inputs", file) == (
+        f"--inputs {file}{line} is given twice in one object"
+    )
+    assert refused("submit", write_crew(GOOD), "--input", 'topic:={"b": 1, "b": 2}') == (
+        "--input topic: the name 'b' is given twice in one object"
+    )
+
+
+@pytest.mark.parametrize(("option", "many"), [("--inputs", 1), ("--each", 2)])
+def test_a_byte_order_mark_before_the_inputs_is_not_part_of_them(refused, write_crew, tmp_path, option, many):
+    file = tmp_path / "inputs.json"
+    file.write_bytes(b'\xef\xbb\xbf{"tone": "dry"}\n' * many)
+    assert "the crew needs the input 'topic'" in refused("submit", write_crew(NEEDY), option, file)
 
 
 def test_no_inputs_at_all(refused, write_crew, tmp_path):

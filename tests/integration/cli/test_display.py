@@ -11,7 +11,7 @@ from rich.console import Console
 from runner.cli import display as displays
 from runner.cli import spending, stdio
 from runner.cli.display import Display
-from runner.cli.submit import waits_for
+from runner.cli.following import waits_for
 from runner.client import Client
 from runner.providers.records import Event
 from runner.providers.redis.protocol import PROTOCOL

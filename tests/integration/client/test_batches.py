@@ -130,6 +130,100 @@ def test_those_that_failed_are_resumed(client: Client, read: Prepared, work: Any
         client.resume_many("b-123456789012")
 
 
+def test_a_batch_is_known_by_its_id_to_whoever_asks(client: Client, read: Prepared, work: Any) -> None:
+    batch = client.submit_many(read, list(topics(6)), at_once=4)
+    found = dict(drive(batch, work, fail="t3"))
+    again = client.batch(batch.id)
+    assert dict(again) == found
+    state = again.state()
+    assert (state.status, state.total, state.submitted, state.left) == ("failed", 6, 6, 0)
+    assert state.runs == {"completed": 5, "failed": 1}
+    assert [(number, run.id) for number, run in state.listed] == [(3, found[3].run_id)]
+    ledgers = [result.ledger for result in found.values()]
+    assert state.ledger["paid"] == sum(one["paid"] for one in ledgers)
+    assert state.ledger.keys() | {"by_tool"} == ledgers[0].keys()
+    assert [(number, run.id) for number, run in again.runs(2)] == [(6, found[6].run_id), (5, found[5].run_id)]
+    with pytest.raises(NotFound, match="no batch b-123456789012"):
+        client.batch("b-123456789012")
+
+
+def test_what_models_were_paid_in_a_batch_is_added_up(client: Client, read: Prepared, work: Any, redis: Redis) -> None:
+    batch = client.submit_many(read, list(topics(3)), at_once=3)
+    found = drive(batch, work)
+    for number, result in found:
+        run = keys.run_key(result.run_id)
+        redis.hset(run, mapping={"paid": 2, "prompt_tokens": 10 * number, "completion_tokens": 1})
+        redis.hset(keys.key("ledger_key", run=run), '["main","write","A","gpt-4o"]', f"[2,0,0,{10 * number},1,0]")
+    ledger = batch.state().ledger
+    assert {name: ledger[name] for name in ("paid", "prompt_tokens", "completion_tokens")} == {
+        "paid": 6,
+        "prompt_tokens": 60,
+        "completion_tokens": 3,
+    }
+    (row,) = ledger["by"]
+    assert (row["model"], row["calls"], row["prompt_tokens"], row["completion_tokens"]) == ("gpt-4o", 6, 60, 3)
+    assert ledger["cost"] == row["cost"] > 0
+
+
+def test_a_batch_that_is_cancelled_submits_no_more_until_it_is_resumed(
+    client: Client, read: Prepared, work: Any, redis: Redis, eventually: Any
+) -> None:
+    def cancel_when_submitted() -> None:
+        eventually(lambda: redis.llen(queue_of("runner")) == 4, why="four are submitted")
+        assert client.batch(first.id).cancel("enough") == 4
+
+    first = client.submit_many(read, list(topics(10)), id="all", at_once=4)
+    other = threading.Thread(target=cancel_when_submitted)
+    other.start()
+    ended = dict(first)
+    other.join()
+    assert {number: (result.status, result.error) for number, result in ended.items()} == dict.fromkeys(
+        range(1, 5), ("cancelled", "enough")
+    )
+    state = first.state()
+    assert (state.status, state.stopped, state.submitted, state.left) == ("cancelled", "enough", 4, 6)
+    with pytest.raises(Conflict, match=f"is cancelled already: `runner resume {first.id}` resumes it"):
+        first.cancel()
+    # The same again has what there is, and submits nothing
+    assert dict(client.submit_many(read, list(topics(10)), id="all", at_once=4)) == ended
+    # Once it is resumed, the rest is submitted, too
+    assert len(drive(client.resume_many(first.id), work)) == 4
+    again = dict(drive(client.submit_many(read, list(topics(10)), id="all", at_once=4), work))
+    assert {number: result.result for number, result in again.items()} == {n: f"on t{n}" for n in range(1, 11)}
+    with pytest.raises(Conflict, match="is over: there is nothing to cancel"):
+        first.cancel()
+    assert first.why_stopped() == ""
+
+
+def test_who_waits_for_a_batch_hears_of_what_is_submitted_meanwhile(
+    client: Client, read: Prepared, work: Any, redis: Redis, eventually: Any
+) -> None:
+    inputs = list(topics(5))
+    batch = client.submit_many(read, inputs, at_once=1)
+    submitter = threading.Thread(target=lambda: drive(batch, work))
+    submitter.start()
+    eventually(lambda: redis.zcard(keys.key("runs_key", home=keys.home())) > 0, why="the first is submitted")
+    found = dict(client.batch(batch.id))
+    submitter.join()
+    assert {number: result.result for number, result in found.items()} == {n: f"on t{n}" for n in range(1, 6)}
+
+
+def test_who_waits_for_a_batch_can_stop_and_does_not_wait_for_a_submitter_that_died(
+    client: Client, read: Prepared, work: Any, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runner.client.batch.NEXT_WITHIN", 0.1)
+    first = client.submit_many(read, list(topics(6)), at_once=3)
+    assert first._begin(3)  # and is gone
+    waiting = client.batch(first.id)
+    threading.Timer(0.1, waiting.stop).start()
+    assert (list(waiting), waiting.active) == ([], 3)
+    work()
+    found = dict(client.batch(first.id))
+    assert found.keys() == {1, 2, 3}
+    state = first.state()
+    assert (state.status, state.submitted, state.left) == ("waiting", 3, 3)
+
+
 def test_what_a_batch_shares_is_stored_once(client: Client, read: Prepared, work: Any, redis: Redis) -> None:
     found = drive(client.submit_many(read, topics(300), at_once=300), work)
     assert len(found) == 300

@@ -279,7 +279,9 @@ def history(driver: Driver, clock: Any, states: str) -> None:
         **{"crew": "many", "bundle": "sha", "plan": plan.digest, "queue": "jobs", "keep": "60000", "inputs": "{}"},
         **{"envelope": "direct", "checkpoint_on": ",*,", "max_checkpoints": "0", "adapter": "native"},
     }
-    Batches(driver.redis).create("b-1", plan, fields, [one, two])
+    Batches(driver.redis).create("b-1", plan, fields, [one, two], 2)
+    Batches(driver.redis).stop("b-1", "enough")
+    Batches(driver.redis).stop("b-1", "")
     (first, *_) = [driver.claim(job) for job in driver.jobs()]
     assert isinstance(first, Claim)
     driver.submit(plan, "r-8", checkpoint_on=",*,")

@@ -6,9 +6,9 @@ from typing import Any
 
 from redis import Redis
 
-from runner.core.output import unpack_output
 from runner.core.plan import Plan
 from runner.core.plan.branching import unpack
+from runner.core.stored_output import unpack_output
 from runner.providers.redis.keys import patterns
 
 TEST_KEY = "runner:{p0}:test:now"

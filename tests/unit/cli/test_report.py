@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from runner.cli.submit import report
+from runner.cli.following import report
 from runner.client.handle import RunResult
 
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from pydantic import AnyUrl, BaseModel, ConfigDict, Field, HttpUrl, PrivateAttr, RootModel, SecretStr
 from pydantic_core import TzInfo
 
-from runner.core import encoding
+from runner.core import encoding, stored_output
 from runner.core import output as outputs
 from runner.core.class_names import Names
 from runner.core.errors import BadInput, TaskError
@@ -447,7 +447,7 @@ def test_outputs_of_before_are_read_and_ours_are_by_those_who_know_no_types() ->
     for record, value in old:
         assert outputs.from_record(record).value == value
     for value, known in [(42, ("42", None)), ((1, 2), ("[1, 2]", [1, 2])), (NOON.date(), ('"2026-01-02"', None))]:
-        assert outputs.load(outputs.record(outputs.typed_output("a", value, lambda: NAMES))) == known
+        assert stored_output.load(outputs.record(outputs.typed_output("a", value, lambda: NAMES))) == known
 
 
 @pytest.mark.parametrize("value", ["text", "", [1, "a"], {"a": {"b": None}}])

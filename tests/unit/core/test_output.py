@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from runner.core import output
+from runner.core import output, stored_output
 from runner.core.class_names import Names
 from runner.core.errors import BadInput, TaskError
 from runner.core.output import TaskOutput
@@ -41,7 +41,7 @@ def edited(value: Any, edit: Any) -> Any:
 )
 def test_a_value_is_text_and_json(value: Any, raw: str, json: Any) -> None:
     assert output.from_value(value) == (raw, json)
-    again = output.load(output.stored(raw, json))
+    again = stored_output.load(output.stored(raw, json))
     assert again == (raw, json)
 
 

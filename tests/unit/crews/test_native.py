@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from runner import Agent, CheckpointConfig, ConditionalTask, Crew, Process, Task, TaskOutput
 from runner.core import output as outputs
+from runner.core import stored_output
 from runner.core.errors import BadCrew, BadInput, TaskError
 from runner.core.interpolation import interpolate
 from runner.core.plan import Plan
@@ -51,7 +52,7 @@ def perform(crew: Crew, key: str, done: dict[str, Any] | None = None, **inputs: 
         note=lambda kind, text: notes.append((kind, text)),
     )  # fmt: skip
     notes: list[tuple[str, str]] = []
-    raw, data = outputs.load(json.loads(NATIVE.perform(crew, work)))
+    raw, data = stored_output.load(json.loads(NATIVE.perform(crew, work)))
     return TaskOutput(name=key, raw=raw, json_dict=data, agent=repr(notes) if notes else "")
 
 

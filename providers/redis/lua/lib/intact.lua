@@ -47,10 +47,12 @@ local function intact_open(home, branch)
     end
   end
 end
+-- Returns whether it refuses new runs.
 local function intact_batch(home, batch)
-  redis.call("HLEN", batch_key(home, batch))
+  local stopped = redis.call("HEXISTS", batch_key(home, batch), "stopped") == 1
   redis.call("ZCARD", batch_runs_key(home, batch))
   redis.call("XLEN", batch_ended_key(home, batch))
+  return stopped
 end
 -- A run of one branch, of which nothing is in flight any more, ends. Returns what finish.lua reads of its bundle.
 local function intact_last(home, bundle, batch)
