@@ -16,13 +16,13 @@ from runner.core.errors import one_line
 from runner.core.jobs import ANY, Claim, Job, Needed, Refusal, Scope
 from runner.core.ledger import Counters, counters_text
 from runner.core.made_once import early_names
-from runner.core.output import TaskOutput
+from runner.core.output import TaskOutput, pack_output
 from runner.core.plan import PlannedTask
 from runner.core.plan.dependencies import NOTHING
 from runner.core.plan.expansion import Expansion
 from runner.core.redaction import redact
 from runner.core.settings import MAX_HANDOVERS
-from runner.core.stored_output import pack_output, unpack_output
+from runner.core.stored_output import unpack_output
 from runner.journal.acknowledged_writes import Log
 from runner.providers.records import Ending
 from runner.providers.redis import keys, scripts

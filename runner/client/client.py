@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from runner.client import local_worker
 from runner.client.batch import AT_ONCE, Batch, ExistingBatch, Numbered
 from runner.client.handle import RunHandle, RunResult
-from runner.client.ids import RUN_ID, batch_id_for, new_run_id, run_id_for
+from runner.client.ids import RUN_ID, batch_id_for, run_id_for
 from runner.client.store import Store, named_urls, open_store
 from runner.core import fault_points
 from runner.core.backoff import Backoff
@@ -36,6 +36,11 @@ WORKER_GAVE_UP = 70  #: the exit code by which a worker says that it does not st
 WORKER_TRIES = 3  #: how often one is started that ends with an error at once
 
 __all__ = ["Client", "RunHandle", "RunResult"]
+
+
+def new_run_id() -> str:
+    """Return a random run id."""
+    return "r-" + secrets.token_hex(6)
 
 
 class Client:

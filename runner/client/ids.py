@@ -1,8 +1,7 @@
-"""Ids of runs and batches: random ones, and those that a key gives."""
+"""Ids of runs and batches: what they look like, and those that a key gives."""
 
 import hashlib
 import re
-import secrets
 
 from runner.core.errors import UsageError
 from runner.core.plain_text import why_no_name
@@ -10,11 +9,6 @@ from runner.core.plain_text import why_no_name
 RUN_ID = re.compile(r"r-[0-9a-f]{12}")
 BATCH_ID = re.compile(r"b-[0-9a-f]{12}")
 LONGEST_ID = 200  #: characters of a key that a run is submitted with
-
-
-def new_run_id() -> str:
-    """Return a random run id."""
-    return "r-" + secrets.token_hex(6)
 
 
 def run_id_for(id: str) -> str:

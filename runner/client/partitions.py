@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from runner.client.batch import AT_ONCE, Batch, ExistingBatch, Numbered
-from runner.client.client import Client
+from runner.client.client import Client, new_run_id
 from runner.client.handle import RunHandle, RunResult
-from runner.client.ids import RUN_ID, new_run_id, run_id_for
+from runner.client.ids import RUN_ID, run_id_for
 from runner.client.store import Store, named_urls
 from runner.core.backoff import Backoff
 from runner.core.errors import NotFound, StoreUnreachable, UsageError

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,9 +16,11 @@ from runner.core.encoding import NotSerializable
 from runner.core.errors import BadInput, TaskError
 from runner.core.inputs import MOST_NESTED, nested_too_deep
 from runner.core.plain_text import of_class
-from runner.core.stored_output import load
+from runner.core.stored_output import DEFLATED, load
 
 _VALUE = "value"  #: where a record says it
+_FROM = 256  #: a shorter text is not compressed
+_LARGE = 1 << 18  #: from here on, compressing well takes too long
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +290,20 @@ def to_text(record: Mapping[str, Any]) -> str:
             "a task returned text with half of a surrogate pair, which is not valid UTF-8: "
             "return text.encode(errors='replace').decode()"
         ) from None
+
+
+def pack_output(rest: str) -> bytes:
+    """Return what follows sequence and token in a record, compressed if that is shorter.
+
+    Sequence and token are plain text, for the scripts. After them comes the rest of the JSON object, or a zero byte,
+    which JSON never contains, and the compressed rest.
+    """
+    text = rest.encode()
+    if len(text) < _FROM:
+        return text
+    packer = zlib.compressobj(9 if len(text) < _LARGE else 1, zlib.DEFLATED, -15)
+    packed = packer.compress(text) + packer.flush()
+    return text if len(packed) > len(text) * 0.95 else DEFLATED.encode() + packed
 
 
 def record(output: TaskOutput) -> dict[str, Any]:

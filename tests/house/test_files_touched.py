@@ -20,10 +20,8 @@ from runner.providers.redis.keys import queue_of
 from runner.providers.redis.workers import Workers
 from runner.testing import RedisServer
 
-FOR_A_JOB = 33  #: how a stored output is read is in a file of its own: that needs no pydantic
-FOR_A_SUBMISSION = 22
-"""The client that waits, for people, is in a file of its own. Ids are in one, too: who reads runs needs no more of what
-submits them."""
+FOR_A_JOB = 32
+FOR_A_SUBMISSION = 21  #: the client that waits, for people, is in a file of its own
 
 CREW = """
     from runner import Crew, Task

@@ -14,9 +14,9 @@ from runner.client import Client, prepare
 from runner.client.submission import KEEP, run_fields
 from runner.core.jobs import Claim
 from runner.core.ledger import AccountKey, Usage
-from runner.core.output import dump
+from runner.core.output import dump, pack_output
 from runner.core.plan import Plan, PlannedTask
-from runner.core.stored_output import pack_output, unpack_output
+from runner.core.stored_output import unpack_output
 from runner.providers.records import NewRun
 from runner.providers.redis import keys, stream
 from runner.providers.redis.batches import Batches
