@@ -29,7 +29,7 @@ from runner.providers.redis.restored_store import LostWrites
 from runner.providers.redis.workers import Workers
 from runner.tasks import shared_process
 from runner.tasks.descriptors import out_of_the_way
-from runner.tasks.stops import DRAINS, RECHECK
+from runner.tasks.stops import DRAIN_GRACE, DRAINS, RECHECK
 
 log = logging.getLogger(__name__)
 
@@ -348,7 +348,7 @@ class Heartbeat(threading.Thread):
         """Stop the tasks. Those that are still running long after the drain timeout are taken back."""
         if not self._drain_seen:
             self._drain_seen = True
-            self._drain_end = time.monotonic() + self._settings.drain_timeout + 2
+            self._drain_end = time.monotonic() + self._settings.drain_timeout + DRAIN_GRACE
             log.warning("worker %s is shutting down; handing its tasks back", self._worker)
             # The consumer's waiting BRPOP would steal the very jobs that are handed back.
             with contextlib.suppress(*TRANSIENT_ERRORS):  # Redis is away: then nothing can be stolen either

@@ -18,6 +18,7 @@ from runner.core import waiting
 from runner.core.errors import ClaimLost, Interrupted, Stop, TimedOut
 from runner.core.jobs import Claim
 from runner.journal.cancellation.async_raise import InterruptibleSection, is_joining
+from runner.journal.cancellation.calls_in_flight import RETURNING
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.providers.redis.outages import outage
 
@@ -32,6 +33,7 @@ DRAINS = (
 """How a pool child is told to drain, by what its worker was told."""
 
 AGAIN = 0.02  #: seconds until a task is looked at again that was where a stop would do harm
+DRAIN_GRACE = RETURNING + 1.0  #: seconds after the drain timeout, until those that did not stop are taken back
 ENDS_WITHIN = 1.0  #: seconds until a task is stopped that does not end by what was raised in it
 STILL_JOINING = 0.2  #: seconds until one is that was stopped, and may wait for threads that do not notice it
 
@@ -119,6 +121,7 @@ class TaskStops:
         self._draining = False
         self._leaving = False
         self._force = False
+        self._look_due = float("-inf")  # when all of them are looked at again, if that is to come
         self.has_message = (
             False  #: whether the process has a job's message, which nothing else knows of until its claim
         )
@@ -284,11 +287,21 @@ class TaskStops:
             else:
                 again.append(task.section.again)
         if again:
-            _later(min(again), self._poke)
+            self._look_again(min(again))
         if here is not None and here.cancel_scope.stopping is not None:
             _later(STILL_JOINING, self._leave_behind, here)
             here.section.told = True
             raise here.cancel_scope.stopping
+
+    def _look_again(self, seconds: float) -> None:
+        """Look at all of them again then, unless that is soon done in any case: many tasks that are stopped together
+        are not looked at by each of their timers.
+        """
+        now = time.monotonic()
+        if now < self._look_due <= now + seconds:
+            return
+        _later(seconds, self._poke)
+        self._look_due = now + seconds  # after that: a signal's handler may raise in the midst of it
 
     def may_break_in(self, cancel_scope: CancelScope) -> bool:
         """Whether its stop may be raised in a task right now."""

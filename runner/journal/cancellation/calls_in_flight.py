@@ -19,6 +19,7 @@ from runner.core.errors import Stop
 from runner.journal.cancellation.cancel_scope import CancelScope, Wakeup
 
 RETURNING = 2.0  #: seconds that a thread has to record what its call gave, from when that is seen to have returned
+YIELDING = 0.5  #: seconds that a coroutine may continue, with what it waited for, as long as it only lets others run
 SOON, SELDOM = 0.02, 0.25  #: seconds between two looks at a call: the first, and those at one that blocks
 
 _WAIT = Wakeup.wait.__code__
@@ -80,13 +81,14 @@ def awaited(wanted: Awaitable[Any], scope: CancelScope, kept: MutableMapping[int
     """Await something, whose result is in ``kept`` before this returns.
 
     If the task is being stopped, and it is cancelled when what it waits for has come, it gets that, and is cancelled
-    where it would wait once more. If it does not, the cancellation is in ``kept`` under 1: raise it when the result is
-    recorded.
+    where it would wait once more, or soon if it only lets others run. If it does neither, the cancellation is in
+    ``kept`` under 1: raise it when the result is recorded, or see `cancel_next_wait`.
     """
     steps: Any = wanted if hasattr(wanted, "throw") else waiting.awaited(wanted)
     sent: Any = None
     error: BaseException | None = None
     late: asyncio.CancelledError | None = None
+    came = 0.0
     while True:
         try:
             awaits = steps.send(sent) if error is None else steps.throw(error)
@@ -95,27 +97,39 @@ def awaited(wanted: Awaitable[Any], scope: CancelScope, kept: MutableMapping[int
                 kept[1] = late
             kept.__setitem__(0, end.value)  # a call: what was raised in this thread is raised here, when that is kept
             return
-        except Stop:
+        except (Stop, StopAsyncIteration):  # the latter is the end of a stream
             raise
         except BaseException as raised:
-            if late is None or raised is late:
+            if late is None:
                 raise
             raise late from raised
         sent, error = None, None
-        if late is not None and awaits is not None:
-            awaits._asyncio_future_blocking = False
-            error, late = late, None
-            continue
+        if late is not None and (awaits is not None or SYSTEM.monotonic() - came > YIELDING):
+            cancelled, late = late, None
+            if awaits is None:
+                error = cancelled
+                continue
+            awaits.cancel(*cancelled.args)  # as asyncio does: another task that it waits for is cancelled with it
         try:
             sent = yield awaits
         except asyncio.CancelledError as cancelled:
             if scope.stopping is not None and late is None and _has_come(awaits):
-                late = cancelled
+                late, came = cancelled, SYSTEM.monotonic()
             else:
                 error = cancelled
         except BaseException as raised:
             error = raised
 
 
+def cancel_next_wait(cancelled: asyncio.CancelledError) -> None:
+    """Cancel the running coroutine where it waits next: it was cancelled, and has what `awaited` gave it."""
+    task = asyncio.current_task()
+    if task is not None:
+        task.uncancel()  # it is the same cancellation
+        task.cancel(*cancelled.args)
+
+
 def _has_come(awaits: Any) -> bool:
-    return isinstance(awaits, asyncio.Future) and awaits.done() and not awaits.cancelled()
+    if not isinstance(awaits, asyncio.Future) or not awaits.done() or awaits.cancelled():
+        return False
+    return not isinstance(awaits.exception(), asyncio.CancelledError)  # as of a cancelled `gather`

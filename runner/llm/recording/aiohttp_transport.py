@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from runner.core.context_value import ContextValue
-from runner.journal.cancellation.calls_in_flight import awaited
+from runner.journal.cancellation.calls_in_flight import awaited, cancel_next_wait
 from runner.journal.current_journal import current_journal
 from runner.llm.recording import idempotency_header, unrecorded, wire
 from runner.llm.recording.forked_processes import forks
@@ -79,6 +79,8 @@ def _journaled(theirs: Any) -> Any:
             stub = elsewhere(str(url), call.instead)
             made = _made(theirs, call, self, method, str_or_url if stub is None else stub, kw)
             await awaited(made, call.cancel_scope, given)
+            if call.streams and 1 in given:  # else the stop is raised where the call ends
+                cancel_next_wait(given[1])
             return given[0]
 
     return request

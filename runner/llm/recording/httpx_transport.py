@@ -10,7 +10,7 @@ from typing import Any
 
 from runner.core import waiting
 from runner.journal import blocking_calls
-from runner.journal.cancellation.calls_in_flight import awaited
+from runner.journal.cancellation.calls_in_flight import awaited, cancel_next_wait
 from runner.journal.current_journal import current_journal
 from runner.journal.journal import Journal
 from runner.llm.recording import idempotency_header, shared_headers, unrecorded, wire
@@ -103,6 +103,8 @@ def install(library: Any) -> None:
             with call:
                 given = dict[int, Any]()
                 await awaited(made(self, exchange), call.cancel_scope, given)
+                if call.streams and 1 in given:  # else the stop is raised where the call ends
+                    cancel_next_wait(given[1])
                 return given[0]
 
         async def made(self: Any, exchange: _Exchange) -> Any:

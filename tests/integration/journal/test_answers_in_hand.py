@@ -229,55 +229,6 @@ def test_a_call_that_goes_on_and_on_is_broken_into(struck: Struck) -> None:
     assert (struck.store.recorded, struck.store.open) == ({}, 1)
 
 
-def test_a_coroutine_that_is_cancelled_as_its_answer_comes_records_it() -> None:
-    struck = Struck()
-    struck.scope.of_coroutine = True
-
-    async def call(answer: "asyncio.Future[str]") -> str:
-        await asyncio.sleep(0)
-        return await answer
-
-    async def main() -> None:
-        answer = asyncio.get_running_loop().create_future()
-        task = asyncio.create_task(struck.journal.step("call", call, (answer,), {}))
-        while not getattr(answer, "_callbacks", None):
-            await asyncio.sleep(0)
-        answer.set_result("paid")
-        struck.scope.ask(struck.stop)
-        task.cancel()
-        with pytest.raises(TimedOut):
-            await task
-
-    asyncio.run(main())
-    assert (list(struck.store.recorded.values()), struck.store.open) == (['"paid"'], 0)
-
-
-def test_a_coroutine_that_would_wait_on_is_cancelled_there() -> None:
-    """Once what it waited for has come, it goes on to where it would wait next."""
-    struck, seen = Struck(), list[str]()
-    struck.scope.of_coroutine = True
-
-    async def call(answer: "asyncio.Future[str]") -> None:
-        seen.append(await answer)
-        await asyncio.sleep(0)
-        seen.append("went on")
-        await asyncio.Event().wait()
-
-    async def main() -> None:
-        answer = asyncio.get_running_loop().create_future()
-        task = asyncio.create_task(struck.journal.step("call", call, (answer,), {}))
-        while not getattr(answer, "_callbacks", None):
-            await asyncio.sleep(0)
-        answer.set_result("head")
-        struck.scope.ask(struck.stop)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(main())
-    assert (seen, struck.store.recorded, struck.store.open) == (["head", "went on"], {}, 1)
-
-
 @pytest.mark.parametrize("stop", [TimedOut("too long"), Interrupted("its time is up")])
 def test_a_map_that_is_stopped_records_what_its_items_gave(stop: Stop, struck: Struck) -> None:
     struck.stop = stop

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from runner.core.errors import ClaimLost, Interrupted
+from runner.core.errors import ClaimLost, Interrupted, TimedOut
 from runner.core.jobs import Job
 from runner.journal.cancellation.async_raise import InterruptibleSection
 from runner.journal.cancellation.cancel_scope import CancelScope
@@ -84,6 +84,25 @@ def test_whose_claim_is_lost_is_asked_once_for_all() -> None:
     flying.stops.recheck()
     assert flying.asked == [3]
     assert [type(scope.stopping) for scope in scopes] == [type(None), ClaimLost, type(None)]
+
+
+def test_tasks_that_are_stopped_together_are_looked_at_again_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where each of a hundred blocked calls had a timer of its own, each timer looked at all of them."""
+    looks, flying = list[float](), Flying()
+    monkeypatch.setattr(stops, "_later", lambda seconds, do, *_: looks.append(seconds) if do == again else None)
+    monkeypatch.setattr(Section, "break_in", lambda *_: False)
+    again = flying.stops._poke
+    for n in range(10):
+        task = flying.stops.watching(scope := CancelScope(), claim_of(str(n)), None)
+        flying.enter_context(task)
+        scope.ask(TimedOut.after(1))
+        again()
+    assert looks == [60.0]
+    # One that is to be looked at sooner is
+    task.section.again = 0.01
+    again()
+    again()
+    assert looks == [60.0, 0.01]
 
 
 @pytest.mark.parametrize("away", [False, True])

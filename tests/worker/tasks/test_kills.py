@@ -189,6 +189,34 @@ def test_sigterm_in_a_long_call_waits_for_drain_timeout_then_interrupts(
     assert result.recoveries == 1
 
 
+def test_a_step_that_makes_one_call_after_another_has_its_time_to_end_before_the_worker_gives_its_tasks_up(
+    fleet: Any, client: Client, crew_of: Any, trace: Any, eventually: Any
+) -> None:
+    first = fleet.start("--pool", "shared", "--drain-timeout", "0.1")
+    tasks = """
+        def calls():
+            trace("in the calls")
+            ended = time.monotonic() + 60
+            while time.monotonic() < ended:
+                time.sleep(0.01)
+
+        def long(ctx):
+            if ctx.attempt == 1:
+                ctx.step("calls", calls)
+            return "done"
+
+        crew = Crew(tasks=[Task(name="long", run=long, pool="thread")])
+    """
+    handle = client.submit(crew_of(tasks))
+    eventually(lambda: "in the calls" in trace.lines(), why="the calls")
+    first.terminate()
+    eventually(lambda: first.process.poll() is not None, why="the worker ends")
+    assert "did not stop in time" not in first.log.read_text()
+    fleet.start("--concurrency", "1")
+    result = handle.wait(60)
+    assert (result.status, result.ledger["in_doubt"]) == ("completed", 1)
+
+
 def test_a_stopped_worker_loses_its_claim_and_its_late_write_is_refused(
     fleet: Any, client: Client, crew_of: Any, trace: Any, reconcile: Any, eventually: Any
 ) -> None:
