@@ -274,14 +274,18 @@ class ToolUse:
         self._has_function = self._has_function or counts
         return counts
 
+    def _known_by(self) -> tuple[Any, ...]:
+        """What identifies it, beside its name and its occurrence."""
+        return (self._use.arguments,)
+
     def step(self, once: Callable[..., Any]) -> Any:
         """Call the tool, or find its record. Returns a coroutine if the tool is called by one."""
-        name, arguments = self._use.name, self._use.arguments
+        name = self._use.name
         observer = self._journal.tool_observer if self._counted else None
         return self._journal.step(
             f"tool {name}",
             once,
-            (arguments,),
+            self._known_by(),
             {},
             None if observer is None else _Observed(self, observer(name, self._use.calls or once)),
             kind="tool",

@@ -41,7 +41,7 @@ def journaled(crew: Crew, work: Work) -> Iterator[ToolStateCarrier]:
         delegates = isinstance(tool, BaseAgentTool)  # to another agent, whose own calls are counted
 
         def about(*args: Any, **kwargs: Any) -> Use:
-            return Use(name, [*args, kwargs] if args else kwargs, calls=function, counted=not delegates)
+            return Use(name, [*args, kwargs], calls=function, counted=not delegates)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             return result_of(function(*args, **kwargs))
@@ -89,6 +89,9 @@ class _ToolUse(ToolUse):
         self._before = carried.seen()
         schema = getattr(tool, "result_schema", None)
         self._schema = schema if isinstance(schema, type) and issubclass(schema, BaseModel) else None
+
+    def _known_by(self) -> tuple[Any, ...]:
+        return tuple(self._use.arguments)  # as in older versions
 
     def close(self) -> None:
         """It is over."""

@@ -223,7 +223,7 @@ class Finds(BaseTool):
         self._last = what
         class Inner(Found): pass
         values = {"model": Found(words=["a"]), "failure": ToolFailure(message="no"), "text": Opaque()}
-        values["inner"] = Inner(words=["b"])
+        values |= {"inner": Inner(words=["b"]), "by place": "of before"}
         if what in ("raised", "secret"):
             raise LookupError("not there" if what == "raised" else "with sk-proj-abcdefgh12345678")
         return values[what]
@@ -243,6 +243,7 @@ def uses():
                 got.append([type(value).__name__, given.format_output_for_agent(value)])
             except Exception as error:
                 got.append([type(error).__name__, str(error)])
+        got.append(["str", found._run("by place")])  # as another tool may use it
     return [got, found.times, found._last, len(USED)]
 
 def key(what): return steps.identity("tool finds", ({"what": what},), {}) + "#1"
@@ -261,6 +262,8 @@ older = {
 }
 older["secret"]["left"]["finds"]["_last"] = '"secret"'
 RECORDED = {key(what): json.dumps(record) for what, record in older.items()}
+by_place = {"text": "of before", "left": {"finds": {"times": "7", "_last": '"by place"'}}, "ended": 4}
+RECORDED[steps.identity("tool finds", ("by place", {}), {}) + "#1"] = json.dumps(by_place)
 print(json.dumps(uses()))
 """
 
@@ -281,10 +284,11 @@ def test_what_a_tool_gave_is_told_again_also_from_the_records_of_older_versions(
         ["Inner", '{"words":["b"]}'],
         ["LookupError", "not there"],
         ["LookupError", "with ***"],
+        ["str", "of before"],
     ]
-    assert first == [told, 6, "secret", 6]
+    assert first == [told, 7, "by place", 7]
     for got, *kept in (again, older):
         assert [text for _, text in got] == [text for _, text in told]
         assert [got[i] for i in (0, 1, 4, 5)] == [told[i] for i in (0, 1, 4, 5)]
-        assert kept[:2] == [6, "secret"]
-    assert (again[-1], older[-1]) == (6, 0)
+        assert kept[:2] == [7, "by place"]
+    assert (again[-1], older[-1]) == (7, 0)
