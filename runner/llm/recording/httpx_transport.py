@@ -250,12 +250,17 @@ class _Exchange:
         theirs = self._response.stream
         try:
             found, left, body = list[bytes](), self.call.length if is_taken else -1, None
-            for piece in self.made(partial(list, theirs), journal) if blocking_calls.in_threads else theirs:
-                found.append(piece)
-                left -= len(piece)
-                if left == 0 and body is None:
-                    body = pieces(found)
-                    body.acknowledged = self.call.post(body.text)
+            try:
+                for piece in self.made(partial(list, theirs), journal) if blocking_calls.in_threads else theirs:
+                    found.append(piece)
+                    left -= len(piece)
+                    if left == 0 and body is None:
+                        body = pieces(found)
+                        body.acknowledged = self.call.post(body.text)
+            except Exception:
+                if body is None or body.acknowledged is None:
+                    raise
+                # All of it is in hand, and paid: what its connection meets after that is no reason to ask again.
             if body is None:
                 body = pieces(found)
                 if is_taken:

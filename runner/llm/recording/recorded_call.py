@@ -60,7 +60,7 @@ class RecordedCall:
         self._has_left_whole = self._is_streamed = self._has_ended = self._is_kept_encoded = False
         self._status = 0
         self.streams = False  #: whether the answer comes piece by piece
-        self.length = -1  #: of the answer's body, as its head says
+        self.length = -1  #: of the answer's body, as its head says; -1 where its end is told in another way
         self.is_refused = False  #: whether its answer is a refusal, which is to be given to `refused`
         self.had_begun = False  #: whether a part of the answer had come when its client timed out
         self.breaks_off = False  #: what is recorded of the answer is a part, after which it is given up: `break_off`
@@ -217,7 +217,7 @@ class RecordedCall:
         for name, value in self._headers:  # a comprehension would be one more call
             by_name[name.lower()] = value
         self.streams = wire.STREAMS.search(by_name.get("content-type", "")) is not None
-        if (length := by_name.get("content-length", "")).isdecimal():
+        if (length := by_name.get("content-length", "")).isdecimal() and "transfer-encoding" not in by_name:
             self.length = int(length)
         if 200 <= status < 300:
             return True

@@ -182,13 +182,15 @@ def test_its_reader_has_the_last_piece_when_it_is_acknowledged(scene: Scene) -> 
 class Stream:
     """The body of a response, which says what happens to it."""
 
-    def __init__(self, heard: list[str]) -> None:
-        self.heard = heard
+    def __init__(self, heard: list[str], error: Exception | None = None) -> None:
+        self.heard, self.error = heard, error
 
     def __iter__(self) -> Iterator[bytes]:
         yield b"one"
         yield b"two"
         self.heard.append("its end was read")
+        if self.error is not None:
+            raise self.error
 
     def close(self) -> None:
         self.heard.append("closed")
@@ -202,12 +204,36 @@ def test_the_record_leaves_once_the_head_says_that_the_answer_is_whole(length: i
         heard.append(f"{body.decode()} was posted")
         return lambda: heard.append("acknowledged")
 
-    call: Any = SimpleNamespace(length=length, post=post)
-    journal: Any = None  # which waits in no thread
-    exchange = _Exchange(httpx2, None, call)
-    exchange._response = SimpleNamespace(stream=Stream(heard))
-    body = exchange.whole(_pieces(httpx2), journal, is_taken=True).stream
+    body = read(length, post, Stream(heard))
     first = ["its end was read", "onetwo was posted"]
     assert heard == [*(first[at] for at in order), "closed"]
     assert b"".join(body) == b"onetwo"
     assert heard[3:] == ["acknowledged"]
+
+
+def test_an_answer_that_is_whole_is_given_whatever_its_connection_meets_after_it() -> None:
+    """As one of HTTP/2 whose end is told by itself: asked again, it would be paid twice."""
+    heard = list[str]()
+    broken = httpx2.RemoteProtocolError("the server closed the connection")
+    body = read(6, lambda body: lambda: heard.append("acknowledged"), Stream(heard, broken))
+    assert b"".join(body) == b"onetwo"
+    assert heard == ["its end was read", "closed", "acknowledged"]
+    with pytest.raises(httpx2.RemoteProtocolError):
+        read(7, lambda body: bool, Stream(heard, broken))
+
+
+def test_a_record_that_cannot_leave_is_said_though_the_answer_is_whole() -> None:
+    def post(body: bytes) -> Callable[[], None]:
+        raise ConnectionError("the store is away")
+
+    with pytest.raises(ConnectionError):
+        read(6, post, Stream([]))
+
+
+def read(length: int, post: Callable[[bytes], Callable[[], object]], stream: Stream) -> Any:
+    """The body that a reader has of a response whose head tells this length."""
+    call: Any = SimpleNamespace(length=length, post=post)
+    journal: Any = None  # which waits in no thread
+    exchange = _Exchange(httpx2, None, call)
+    exchange._response = SimpleNamespace(stream=stream)
+    return exchange.whole(_pieces(httpx2), journal, is_taken=True).stream
