@@ -13,7 +13,8 @@ EQUIVALENT: dict[str, str] = {
     "commit.lua: without `not ready`": (
         "a task that waits for one other has no count yet: counted, it is ready at once as well"
     ),
-    "commit.lua: without `t[7]`": (
+    'commit_next.lua: without `asked_for(on, "task_completed")`': "who may not do ZADD has created no run",
+    "lib/output.lua: without `attempt`": (
         "a claimed task has the number of its attempt: `claim.lua` compares it, and nothing removes it"
     ),
     "find_position.lua: without `not at(r[1])`": (

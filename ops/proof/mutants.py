@@ -38,7 +38,7 @@ TESTS = (
     *("fork_edits", "forks"),
     *("branches", "events", "versions", "store_conformance", "conformance", "redis_provider", "all_or_nothing"),
     *("reserved", "call_records", "hand_over", "inflight", "pools", "protocol", "envelope", "bytes"),
-    *("continuing", "commands", "lua_functions", "told_events"),
+    *("continuing", "commit_next", "commands", "lua_functions", "deferred_events"),
 )
 LEFT_OUT = (
     *("Json", "Sqlite", "Memory", "server_that_refuses", "costs", "no_more_room", "same_cost", "grown_to"),
@@ -65,7 +65,7 @@ end
 _CONDITION = re.compile(r"^.*?\b(?:(?:if|elseif) (?P<of>.+?) then\b|while (?P<goes_on>.+?) do\b)(?P<after>.*)$")
 _LOOK = re.compile(
     r"^\s*(?:for .* do )?"
-    r'(?P<of>(?:redis\.call\("(?:HLEN|XLEN|LLEN|SCARD|ZCARD)"|intact_\w+\(|message\().*\))(?: end)?$'
+    r'(?P<of>(?:(?:redis\.)?call\("(?:HLEN|XLEN|LLEN|SCARD|ZCARD)"|intact_\w+\(|message\().*\))(?: end)?$'
 )
 _MORE = re.compile(r"^\s+(?P<word>or|and) (?P<of>.*?)(?:  -- .*)?$")
 _VALUE = re.compile(r"^\s*(?:local [\w, ]+ = |[\w.\[\]]+ = |return )(?P<of>.*?)(?:  -- .*| end)?$")
@@ -75,7 +75,7 @@ _READ = {
     *("EXISTS", "GET", "HEXISTS", "HGET", "HGETALL", "HKEYS", "HLEN", "HMGET", "HSTRLEN", "LINDEX", "LLEN", "LRANGE"),
     *("PTTL", "SCARD", "SMEMBERS", "TIME", "XLEN", "XREVRANGE", "ZCARD", "ZRANGE", "ZRANGEBYSCORE", "ZSCORE"),
 }
-_COMMAND = re.compile(r'redis\.p?call\("(\w+)"')
+_COMMAND = re.compile(r'\bp?call\("(\w+)"')
 _FUNCTION = re.compile(r"^( *)local function (\w+)(\([^\n]*\bend$|\(.*?\n\1end\b)", re.MULTILINE | re.DOTALL)
 
 

@@ -150,7 +150,8 @@ class ClaimedTask(RunEvents):
             if self._sent is not None and self._sent.sequence is None:
                 return False
             claim, log = self._claim, self._log
-            answer = _commit_next(self._line.home, self._run, claim.job.branch, claim.worker, how["process"])(
+            script, place = scripts.load("commit_next"), (self._line.home, self._run, claim.job.branch)
+            answer = _packed(script, *place, claim.worker, how["process"])(
                 self._line,
                 claim.job.task,
                 claim.token,
@@ -270,8 +271,8 @@ class ClaimedTask(RunEvents):
 
 
 @lru_cache(maxsize=64)  # one for all tasks of a branch that a process does
-def _commit_next(home: str, run: str, branch: str, worker: str, process: str) -> PackedScript:
-    return PackedScript(scripts.load("commit_next"), home, run, branch, worker, process)
+def _packed(script: scripts.LuaScript, *first: str) -> PackedScript:
+    return PackedScript(script, *first)
 
 
 def _nonce(how: Ending) -> str:

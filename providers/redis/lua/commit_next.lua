@@ -16,11 +16,13 @@ local task, record = task_key(branch, key), task_key(branch, next)
 local journal = journal_key(branch, key)
 local t = call("HMGET", task, "token", "scope", "started", "attempt", "began", "claims", "prompt_tokens", "completion_tokens", "begun", "open",
                "numbered")
-local b = call("HMGET", branch, "status", "scope", "begun", "opener", "seq", "left", "head", "done", "from", "asked", "holes", "aside")
+local b = call("HMGET", branch, "status", "scope", "begun", "opener", "seq", "left", "head", "done", "from", "holes", "aside")
 local r = call("HMGET", run, "id", "token", "created_at", "protocol", "checkpoint_on", "events", "max_checkpoints")
-if t[1] ~= token or b[1] ~= "running" or b[2] ~= scope or tonumber(r[4] or "1") ~= PROTOCOL or tonumber(b[6] or "0") < 2 or
-   t[9] and t[9] ~= "" or t[10] or t[11] or tonumber(b[10] or "0") > 0 or b[11] or tonumber(b[12] or "0") > 0 or
-   call("HLEN", record) > 0 or recorded ~= "0" and steps_missing(journal, recorded, t[6], token) > 0 then return {"other"} end
+if t[1] ~= token or t[9] and t[9] ~= "" or t[10] or t[11] then return {"other"} end
+if b[1] ~= "running" or b[2] ~= scope or tonumber(b[6] or "0") < 2 then return {"other"} end
+if b[10] or tonumber(b[11] or "0") > 0 then return {"other"} end
+if tonumber(r[4] or "1") ~= PROTOCOL or call("HLEN", record) > 0 then return {"other"} end
+if recorded ~= "0" and steps_missing(journal, recorded, t[6], token) > 0 then return {"other"} end
 local id, on, most = r[1], r[5], r[7]
 call("XLEN", events_key(run))
 call("SCARD", open_key(branch))

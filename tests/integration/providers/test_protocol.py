@@ -368,8 +368,9 @@ class Protocol(Operations):
             self.receive(queues[0])
         for job in self.delivered:
             found = self.claim(job, worker)
-            if found is not None:
-                self.commit(found)
+            while found is not None:  # of some, its process continues with what comes after them
+                self.commit(found, process="p0" if next(self.numbers) % 2 else "")
+                found = self._task(found).redis.next
 
 
 @pytest.mark.timeout(0 if EXAMPLES else 600)

@@ -20,6 +20,7 @@ from .driver import KEEP, QUEUE, Driver, plan_of
 
 LONG = plan_of(*(f"t{number}" for number in range(60)))
 CHAIN = plan_of("a", *(f"t{n}: {f't{n - 1}' if n else 'a'}" for n in range(12)))
+LINE = plan_of("t0", *(f"t{n}: t{n - 1}" for n in range(1, 60)))
 FAN = plan_of("a", "b: a", "c: a", "d: b c", "e: d b")
 POOLED = Plan("a crew", (PlannedTask("a", pool="thread"), PlannedTask("b", ("a",), ("a",), 5.0, pool="thread")))
 
@@ -78,6 +79,15 @@ def test_of_whatever_shape_a_run_is(
     finish(driver, how)
     for number in range(1, max(batch, 1) + 1):
         assert str(driver.runs.get(f"r-{number}").status) == "completed"
+
+
+@pytest.mark.parametrize("options", [{}, {"checkpoint_on": ",task_started,"}, {"max_checkpoints": "2"}], ids=str)
+def test_of_a_run_whose_old_events_go(driver: Driver, options: dict[str, str]) -> None:
+    """Two events for each task, of one after the other."""
+    submit(driver, LINE, 0, **{"checkpoint_on": ",task_completed,", **options})
+    finish(driver, {"process": "p0"})
+    assert str(driver.runs.get("r-1").status) == "completed"
+    assert len(list(driver.runs.events("r-1"))) > 2 * len(LINE.tasks) > 100
 
 
 def test_a_task_that_is_aside_and_not_counted_so(driver: Driver) -> None:
