@@ -15,6 +15,7 @@ class ForkSafeLock:
     """
 
     def __init__(self) -> None:
+        self._made = _generation
         self._held = (_generation, threading.RLock())
 
     def _current(self) -> Any:
@@ -35,7 +36,7 @@ class ForkSafeLock:
         try:
             self._current().release()
         except RuntimeError:
-            if _generation == 0:
+            if self._made == _generation:
                 raise  # else it was taken before the fork: the child's is open already
 
     def __enter__(self) -> "ForkSafeLock":

@@ -6,6 +6,8 @@ import textwrap
 from collections.abc import Callable
 from typing import Any
 
+from runner.bundles.syntax import parse
+
 ON_ERROR = ("first", "all", "collect")
 
 
@@ -24,7 +26,7 @@ def refuse_written_options(run: Callable[..., Any]) -> None:
     if code is None or not any(isinstance(one, tuple) and "on_error" in one for one in code.co_consts):
         return  # as nearly all
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(run)))
+        tree = parse(textwrap.dedent(inspect.getsource(run)))
     except (OSError, TypeError, SyntaxError, ValueError):
         return
     names = code.co_varnames[: code.co_argcount][-1:]  # the context is the only argument, or comes after self

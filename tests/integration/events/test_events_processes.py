@@ -146,6 +146,16 @@ def test_a_lock_that_the_forking_thread_held_can_be_let_go():
         lock.release()
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_lock_that_was_made_in_a_forked_child_is_not_let_go_where_nobody_holds_it():
+    def child():
+        with pytest.raises(RuntimeError):
+            ForkSafeLock().release()
+        return "refused"
+
+    assert forked(child) == "refused"
+
+
 def test_what_handlers_do_is_done_before_the_process_ends():
     said = run(
         """
