@@ -14,9 +14,6 @@ from runner.providers.redis.history import Ancestor
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.scripts import specifications
 
-SCRIPTS = ("find_position", "fork")
-"""What a fork runs: one that reads, one that writes."""
-
 
 def position(
     client: Client,

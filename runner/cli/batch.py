@@ -48,12 +48,10 @@ def follow(
 
     ``again`` is the command that continues the batch, ``done`` what this one does with its runs.
     """
-    timer = threading.Timer(timeout, batch.stop) if timeout is not None else None
+    if timeout is not None:
+        batch.until = time.monotonic() + timeout
     progress = Progress(batch, title, total, done)
     try:
-        if timer is not None:
-            timer.daemon = True
-            timer.start()
         with progress if shown else nullcontext():
             for number, result in batch:
                 write(json_text({"line": number, **result.to_dict()}) + "\n")
@@ -63,9 +61,6 @@ def follow(
         stays = f"no more runs are {done}, those that are active continue; to continue the batch: "
         say(f"{'the batch continues: ' if batch.begun_elsewhere else stays}{again}")
         return 130
-    finally:
-        if timer is not None:
-            timer.cancel()
     say(progress.words())
     if batch.stopped:
         say(f"error: batch {batch.id} is still running after {timeout:g} s; it continues: {again}")

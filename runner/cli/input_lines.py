@@ -14,7 +14,7 @@ from runner.client import Prepared
 from runner.client.batch import Numbered
 from runner.client.ids import batch_id_for
 from runner.core.errors import BadInput
-from runner.core.inputs import stored
+from runner.core.inputs import given_as_json, stored
 from runner.core.plain_text import of_class
 
 
@@ -49,7 +49,10 @@ def lines(source: IO[bytes], name: str, common: Mapping[str, Any]) -> Iterator[N
 
 def first(source: IO[bytes], name: str, common: Mapping[str, Any]) -> Mapping[str, Any]:
     """The inputs of the first run: what a file runs can depend on them. Raises `BadInput`."""
-    return next((given for _, given in lines(source, name, common)), common)
+    for number, given in lines(source, name, common):
+        with _named(name, number):
+            return given_as_json(given)
+    return common
 
 
 def check(source: IO[bytes], name: str, common: Mapping[str, Any], prepared: Prepared) -> tuple[int, str]:
@@ -59,16 +62,23 @@ def check(source: IO[bytes], name: str, common: Mapping[str, Any], prepared: Pre
     """
     many, digest = 0, hashlib.sha256()
     for number, given in lines(source, name, common):
-        try:
+        with _named(name, number):
             values = prepared.given(given)
             prepared.refuse_missing(values)
             digest.update(f"{number} {stored(values)}\n".encode())
-        except BadInput as error:
-            raise BadInput(f"--each {name}, line {number}: {error}") from None
         many += 1
     if not many:
         raise BadInput(f"--each {name} holds no inputs: one JSON object a line")
     return many, digest.hexdigest()
+
+
+@contextmanager
+def _named(name: str, number: int) -> Iterator[None]:
+    """What is wrong with the inputs of a line is said with its number."""
+    try:
+        yield
+    except BadInput as error:
+        raise BadInput(f"--each {name}, line {number}: {error}") from None
 
 
 def id_of(prepared: Prepared, key: str | None, digest: str) -> str:

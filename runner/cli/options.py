@@ -227,6 +227,9 @@ def json_of(text: str, where: str) -> Any:
         name, line = _find_duplicate(text)
         place = f", line {line}" if "\n" in text.strip() else ""
         raise BadInput(f"{where}{place}: the name {name[:80]!r} is given twice in one object") from None
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno} " if "\n" in text.strip() else ""
+        raise BadInput(f"{where} is not JSON: {error.msg}: {place}column {error.colno}") from None
     except ValueError as error:
         raise BadInput(f"{where} is not JSON: {error}") from None
 

@@ -19,6 +19,7 @@ from runner.cli.following import follow
 from runner.cli.stdio import counted, only, reading, say
 from runner.client import Client
 from runner.client.batch import AT_ONCE
+from runner.client.ids import check_key
 from runner.client.submission import prepare
 from runner.core.errors import MissingDependency, UnpaidReading, UsageError
 from runner.core.settings import KEEP, LONGEST, misspelt
@@ -101,6 +102,8 @@ def submit(
         models = "demo" if demo else "offline" if offline else ""
         for near_miss in misspelt():
             say(f"warning: {near_miss}")
+        if key is not None:
+            check_key(key)
         if at_once is not None and each is None:
             raise UsageError("--at-once needs --each: it limits how many runs of a batch are active")
         many = at_once or AT_ONCE

@@ -1,5 +1,6 @@
 """Batches: a stream of runs of one crew with many inputs, with a limit on active runs."""
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -37,7 +38,8 @@ class Batch:
     iterating, active runs continue and no more are submitted.
     """
 
-    stopped = False  #: whether the iteration is to end although runs are active
+    stopped = False  #: whether the iteration is to end, or has ended, although runs are active
+    until = math.inf  #: the time (`time.monotonic`) from which nothing more is waited for: the iteration is stopped
     begun_elsewhere = False  #: whether others submit its runs
 
     def __init__(self, client: "Client", id: str, at_once: int, begin: Callable[[int], Begun | None]) -> None:
@@ -80,6 +82,9 @@ class Batch:
                     if not active:
                         yield number, self._result(run_id)
             if not self._active and not self._goes_on():
+                return
+            if time.monotonic() > self.until:
+                self.stopped = True
                 return
             if over and len(self._active) > 1:
                 time.sleep(pace.rest(len(self._active), over))  # several end meanwhile, which are read together

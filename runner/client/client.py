@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from runner.client import local_worker
 from runner.client.batch import AT_ONCE, Batch, ExistingBatch, Numbered
 from runner.client.handle import RunHandle, RunResult
-from runner.client.ids import RUN_ID, batch_id_for, run_id_for
+from runner.client.ids import RUN_ID, batch_id_for, check_key, run_id_for
 from runner.client.store import Store, named_urls, open_store
 from runner.core import fault_points
 from runner.core.backoff import Backoff
@@ -161,6 +161,8 @@ class Client:
         """
         from runner.client.batch_sources import by_first
 
+        if id is not None:
+            check_key(id)
         known = partial(self.known_calls, id, batch=True) if id is not None else None
         prepared, numbered = by_first(target, inputs, known)
         batch = batch_id_for(id if id is not None else secrets.token_hex(8))

@@ -285,8 +285,8 @@ class PartitionedBatch(Batch):
         for place in range(self._many):
             threading.Thread(target=self._follow, args=(place,), name=f"batch-{place}", daemon=True).start()
         unknown: list[NotFound] = []
+        left = self._many
         try:
-            left = self._many
             while left:
                 found = self._over.get()
                 if isinstance(found, tuple):
@@ -298,7 +298,8 @@ class PartitionedBatch(Batch):
                     raise found
                 left -= 1
         finally:
-            self.stop()
+            if left:  # it is not followed to its end
+                self.stop()
         if len(unknown) == self._many:
             raise unknown[0]
 
@@ -311,9 +312,10 @@ class PartitionedBatch(Batch):
                 return
             part.on_begun = lambda: self.on_begun()
             self._parts[place] = part
-            part.stopped = self.stopped
+            part.stopped, part.until = self.stopped, self.until
             for found in part:
                 self._over.put(found)
+            self.stopped = self.stopped or part.stopped
         except BaseException as error:  # it is raised where the batch is followed
             self._over.put(error)
             return
@@ -326,6 +328,9 @@ class PartitionedBatch(Batch):
             try:
                 return call(given)
             except (StoreUnreachable, *TRANSIENT_ERRORS):
+                if time.monotonic() > self.until:
+                    self.stopped = True
+                    break
                 time.sleep(backoff.pause())
         return None
 

@@ -33,6 +33,7 @@ is a BaseException, so that a crew's own ``except Exception`` cannot swallow it 
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
@@ -115,9 +116,9 @@ class NoWorker(RunnerError):
 
 def no_run(run_id: str) -> NotFound:
     """What is said where a run is named that the store does not have."""
-    if run_id.startswith("b-"):
+    if re.fullmatch("b-[0-9a-f]{12}", run_id):
         return NotFound(
-            f"there is no run {run_id}: this is the name of a batch, whose runs have ids of their own; "
+            f"there is no run {run_id}: this is the id of a batch, whose runs have ids of their own; "
             f"`runner runs --batch {run_id}` lists them, and show, wait, cancel and resume take the batch"
         )
     return NotFound(

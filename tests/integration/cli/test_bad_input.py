@@ -41,9 +41,9 @@ def test_a_missing_input(refused, write_crew):
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        ("{topic: 1}", "is not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+        ("{topic: 1}", "is not JSON: Expecting property name enclosed in double quotes: column 2"),
         ("[1, 2]", "must hold a JSON object, not a list"),
-        ("", "is not JSON: Expecting value: line 1 column 1 (char 0)"),
+        ("", "is not JSON: Expecting value: column 1"),
         (None, "cannot be read: No such file or directory"),
         (b"\xff\xfe", "is not UTF-8 text"),
         ('{"a": ' + "[" * 10_000, "is nested too deeply: more than 200 lists and objects"),
@@ -114,7 +114,7 @@ def test_an_input_that_no_store_takes(content, line, refused, write_crew, tmp_pa
         ("=owls", "--input '=owls' is neither name=text nor name:=JSON"),
         (":=3", "--input ':=3' is neither name=text nor name:=JSON"),
         ("n:=" + "[" * 10_000, "--input n is nested too deeply: more than 200 lists and objects"),
-        ("n:=three", "--input n is not JSON: Expecting value: line 1 column 1 (char 0)"),
+        ("n:=three", "--input n is not JSON: Expecting value: column 1"),
         ("n=\udcff", "--input 'n' is not UTF-8 text"),
     ],
 )
@@ -150,6 +150,14 @@ def test_an_empty_id(refused, write_crew):
 def test_an_id_of_two_lines(refused, write_crew):
     line = refused("submit", write_crew(GOOD), "--id", "a b\nc")
     assert line == "--id 'a b\\nc' has control characters: leave them out"
+
+
+def test_an_id_of_a_batch_is_as_one_of_a_run(refused, write_crew, tmp_path, server):
+    (each := tmp_path / "inputs.jsonl").write_text("{}\n")
+    for key, line in (("a b\nc", "has control characters"), ("x" * 201, "has 201 characters"), (" ", "not be empty")):
+        assert line in refused("submit", write_crew(GOOD), "--each", each, "--id", key)
+        with Client(server.url) as client, pytest.raises(UsageError, match=line):
+            client.submit_many(write_crew(GOOD), [{}], id=key)
 
 
 def test_an_id_that_is_too_long(refused, write_crew):
@@ -261,7 +269,7 @@ def test_a_batch_that_is_not_there(verb, json, refused):
 def test_a_batch_where_a_run_is_meant(verb, refused):
     line = refused(*verb.split(), "b-123456789abc")
     assert line == (
-        "there is no run b-123456789abc: this is the name of a batch, whose runs have ids of their own; "
+        "there is no run b-123456789abc: this is the id of a batch, whose runs have ids of their own; "
         "`runner runs --batch b-123456789abc` lists them, and show, wait, cancel and resume take the batch"
     )
 
@@ -280,7 +288,7 @@ def test_a_batch_where_a_run_is_meant(verb, refused):
             "runs --batch r-123456789abc",
             "--batch 'r-123456789abc' is not the id of a batch: b- and twelve hexadecimal digits",
         ),
-        ("show b-123", "there is no run b-123: this is the name of a batch, whose runs have ids of their own; "),
+        ("show b-123", "there is no run b-123: `runner runs` lists them"),
     ],
 )
 def test_what_is_no_batch_s(command, line, refused):
@@ -364,6 +372,10 @@ def test_a_line_of_many_inputs(refused, write_crew, tmp_path, content, error):
     line = content if isinstance(content, bytes) else content.encode()
     each.write_bytes(b'{"topic": "a"}\n\n' + line + b'\n{"topic": "b"}\n')
     assert f"--each {each}, {error}" in refused("submit", write_crew(NEEDY), "--input", "tone=dry", "--each", each)
+    each.write_bytes(line)
+    assert f"--each {each}, {error.replace('line 3', 'line 1')}" in refused(
+        "submit", write_crew(NEEDY), "--input", "tone=dry", "--each", each
+    )
 
 
 @pytest.mark.parametrize(

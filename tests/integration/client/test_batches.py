@@ -218,7 +218,11 @@ def test_who_waits_for_a_batch_can_stop_and_does_not_wait_for_a_submitter_that_d
     threading.Timer(0.1, waiting.stop).start()
     assert (list(waiting), waiting.active) == ([], 3)
     work()
-    found = dict(client.batch(first.id))
+    late = client.batch(first.id)
+    late.until = 0  # results that are there are not waited for
+    found = dict(late)
+    assert late.stopped  # more may be submitted
+    assert found == dict(client.batch(first.id))
     assert found.keys() == {1, 2, 3}
     state = first.state()
     assert (state.status, state.submitted, state.left) == ("waiting", 3, 3)

@@ -1,18 +1,21 @@
 """Several servers: where a run goes, where it is found, and what one server that is down means."""
 
+import json
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from runner.cli import batch as batches
 from runner.client import Client, prepare
 from runner.client.partitions import PartitionedClient
 from runner.client.store import named_servers
 from runner.core.errors import NotFound, StoreUnreachable, UsageError
 from runner.providers.redis.address import several
 from runner.providers.redis.partitions import place_of, places_of
-from runner.testing import RedisServer
+from runner.testing import RedisServer, eventually
 
 CREW = """
     from runner import Crew, Task
@@ -142,3 +145,29 @@ def test_with_a_server_down_its_runs_are_named_unreachable_and_the_others_go_on(
         assert len(client.away) == 1
         servers[0].start()
         assert client.run(there[0]).id == there[0]
+
+
+def test_a_batch_is_followed_to_its_end_and_by_who_waits_only_so_long(
+    servers: list[RedisServer], write_crew: Callable[..., Path]
+) -> None:
+    with of(*servers) as client:
+        batch = client.submit_many(write_crew(CREW), [{} for _ in range(12)])
+        codes: list[int] = []
+        printed: list[str] = []
+
+        def follow(timeout: float | None = None, of: object = None) -> int:
+            one = batch if of is None else client.batch(batch.id)
+            return batches.follow(one, "b", 12, printed.append, False, "again", timeout=timeout)
+
+        following = threading.Thread(target=lambda: codes.append(follow()))
+        following.start()
+        eventually(lambda: batch.active == 12, why="all are submitted")
+        # Nothing works: who waits is told so in time, and who submits goes on
+        assert (follow(0, client), printed) == (124, [])
+        assert client.batch(batch.id).cancel() == 12
+        following.join(30)
+        # Then all were cancelled, and results that are there are not waited for
+        assert (codes, batch.stopped) == ([3], False)
+        assert sorted(json.loads(line)["line"] for line in printed) == list(range(1, 13))
+        printed.clear()
+        assert (follow(0, client), len(printed)) == (3, 12)

@@ -8,7 +8,7 @@ import pytest
 
 from runner.client import Client
 from runner.core.errors import Exit, StoreUnreachable
-from runner.providers.redis import waiting_client
+from runner.providers.redis import scripts, waiting_client
 from runner.providers.redis.outages import outage
 from runner.testing import Command, Cut, FaultProxy, RedisServer, eventually
 
@@ -90,6 +90,7 @@ def test_a_fork_that_may_have_been_made_is_not_made_again(own_server: RedisServe
         return Cut(applied=True) if command.name == "fork" else None
 
     with FaultProxy(own_server, decide) as proxy, Client(proxy.url) as client:
+        scripts.preload_scripts(client.store.client, "fork")  # else it is asked for by what is cut off
         run = client.submit(write_crew(CREW))
         with pytest.raises(StoreUnreachable, match="the connection to Redis was lost"):
             client.fork(run.id)
