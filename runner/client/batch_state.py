@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from heapq import nsmallest
+from operator import itemgetter
 from typing import Any
 
 from runner.core.ledger import LedgerRow, spent
@@ -87,8 +89,9 @@ class BatchState:
             self._count(run.ledger)
             for row in rows:
                 self._include(row)
-            if run.status in (RunStatus.failed, RunStatus.waiting) and len(self.listed) < LISTED:
+            if run.status in (RunStatus.failed, RunStatus.waiting):
                 self.listed.append((number, run))
+        self.listed = nsmallest(LISTED, self.listed, key=itemgetter(0))  # each server has some of the first
 
     def _count(self, ledger: dict[str, Any]) -> None:
         for name, many in ledger.items():

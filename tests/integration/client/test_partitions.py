@@ -10,9 +10,12 @@ import pytest
 
 from runner.cli import batch as batches
 from runner.client import Client, prepare
+from runner.client.batch_state import BatchState
 from runner.client.partitions import PartitionedClient
 from runner.client.store import named_servers
 from runner.core.errors import NotFound, StoreUnreachable, UsageError
+from runner.core.states import RunStatus
+from runner.providers.records import RunRecord
 from runner.providers.redis.address import several
 from runner.providers.redis.partitions import place_of, places_of
 from runner.testing import RedisServer, eventually
@@ -171,3 +174,15 @@ def test_a_batch_is_followed_to_its_end_and_by_who_waits_only_so_long(
         assert sorted(json.loads(line)["line"] for line in printed) == list(range(1, 13))
         printed.clear()
         assert (follow(0, client), len(printed)) == (3, 12)
+
+
+def test_the_first_runs_that_failed_are_the_first_of_all_servers() -> None:
+    def failed(number: int) -> RunRecord:
+        return RunRecord(f"r-{number:012x}", RunStatus.failed, "crew", "main", 1, 2, "bad", "runner", "", "", {})
+
+    state = BatchState("b-000000000000")
+    for place in range(2):
+        numbers = range(1 + place, 61, 2)
+        found = [(failed(number), []) for number in numbers]
+        state.add([(number, run.id) for number, (run, _) in zip(numbers, found, strict=True)], found)
+    assert [number for number, _ in state.listed] == list(range(1, 21))
