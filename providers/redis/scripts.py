@@ -399,8 +399,9 @@ def begun_runs(plan: Plan, fields: Mapping[str, str], batch: str = "") -> dict[s
     """
     global _last_begun
     shared = {name: value for name, value in fields.items() if name not in OWN_FIELDS}
-    if _last_begun is not None and _last_begun[0] is plan and _last_begun[1] == shared and _last_begun[2] == batch:
-        return _last_begun[3]
+    last = _last_begun  # another thread may put its own there meanwhile
+    if last is not None and last[0] is plan and last[1] == shared and last[2] == batch:
+        return last[3]
     found = _begun_runs(plan, shared, batch)
     _last_begun = plan, shared, batch, found
     return found

@@ -13,6 +13,7 @@ from runner.core.errors import ClaimLost
 from runner.core.jobs import Claim, Refusal
 from runner.core.ledger import AccountKey, Usage
 from runner.core.output import dump
+from runner.core.plan import Plan, PlannedTask
 from runner.core.settings import MAX_HANDOVERS
 from runner.providers.records import HeldClaim
 from runner.providers.redis import claimed_steps, scripts, store
@@ -570,3 +571,21 @@ def test_a_task_that_no_worker_is_fit_for_waits(driver: Driver) -> None:
         driver.workers.move_due()
     assert driver.runs.get(run).status == "running"
     assert driver.commit(driver.take()["a"]) == "completed"
+
+
+def test_what_runs_have_in_common_is_not_another_thread_s(monkeypatch):
+    plan = Plan("crew", (PlannedTask("a"),))
+    fields = {"bundle": "", "queue": "runner", "envelope": "", "keep": "1", "max_checkpoints": "0", "plan": plan.digest}
+    own = scripts.begun_runs(plan, fields | {"crew": "ours"})
+
+    class Meanwhile(dict[str, str]):
+        """Fields that another thread's submission replaces while they are compared."""
+
+        def __eq__(self, other: object) -> bool:
+            scripts.begun_runs(Plan("other", plan.tasks), fields | {"crew": "theirs"})
+            return dict.__eq__(self, other)
+
+        __hash__ = None
+
+    monkeypatch.setattr(scripts, "_last_begun", (plan, Meanwhile(fields | {"crew": "ours"}), "", own))
+    assert scripts.begun_runs(plan, fields | {"crew": "ours"}) is own
