@@ -89,6 +89,13 @@ def what_next(id: str, left: int, stopped: str, runs: Counter[str]) -> Iterator[
         yield f"resume what failed or was cancelled: runner resume {id}"
 
 
+def say_what_is_left(batch: Batch) -> None:
+    """Say how many inputs of a batch were not submitted, if there are any."""
+    state = batch.state()
+    for line in what_next(batch.id, state.left, state.stopped, Counter()):
+        say(line)
+
+
 class Progress:
     """How far a batch is: in a terminal one line that changes, elsewhere a line at once and in each ten seconds."""
 

@@ -42,7 +42,9 @@ def resume(
         if batch.is_batch(run_id, checkpoint=checkpoint, branch=branch, detach=detach):
             again = client.resume_many(run_id, **code)
             command = f"runner resume {run_id}"
-            return batch.follow(again, run_id, None, write, not as_json, command, done="resumed")
+            worst = batch.follow(again, run_id, None, write, not as_json, command, done="resumed")
+            batch.say_what_is_left(client.batch(run_id))
+            return worst
         handle = client.resume(run_id, checkpoint=checkpoint, branch=branch, **code)
         if not handle.created:
             say(f"run {handle.id} is completed: nothing is left to do")

@@ -113,8 +113,9 @@ def test_a_batch_is_cancelled_by_its_id_and_its_submitter_ends(
     out, err = waiting.communicate(timeout=60)
     assert (waiting.returncode, out) == (124, ""), err
     assert f"batch {batch} is still running after 0.1 s; it continues: runner wait {batch}" in err
-    resuming.kill()
-    resuming.communicate()
+    resuming.send_signal(signal.SIGINT)
+    err = resuming.communicate(timeout=30)[1]
+    assert "37 inputs not submitted yet: the command that submitted the batch continues it" in err
 
 
 @pytest.mark.usefixtures("started_afresh")
