@@ -8,6 +8,8 @@ import pytest
 
 from runner.client import Client
 
+from ...support.soak import in_soak
+
 CREW = """
     import json
     from runner import Agent, BaseLLM, Crew, Task
@@ -30,7 +32,7 @@ CREW = """
 """
 
 
-@pytest.mark.parametrize("pool", ["prefork", "shared"])
+@pytest.mark.parametrize("pool", ["shared", *in_soak("prefork")])
 def test_tools_of_a_server_in_a_task_whose_worker_is_killed(
     pool: str, fleet: Any, client: Client, write_crew: Any, notes: Any, tmp_path: Path, eventually: Any
 ) -> None:

@@ -53,8 +53,15 @@ model = OpenAIChatCompletionClient(model="gpt-4o-mini", base_url={url!r}, api_ke
 agent = Agent(client=model, name="payer", tools=[pay])
 """
 )
+
+
+def left_to(name: str) -> list[pytest.MarkDecorator]:
+    """Where the soak alone has this one."""
+    return [pytest.mark.soak] if name in ("pydantic-ai", "batched") else []
+
+
 APPROVED = [
-    pytest.param(param.values[0], 'May it use pay({"amount": %d})?', marks=param.marks, id=name)
+    pytest.param(param.values[0], 'May it use pay({"amount": %d})?', marks=[*param.marks, *left_to(name)], id=name)
     for param, name in zip(
         [*AGENTS, pytest.param(MICROSOFT, "", marks=needs("agent_framework"))],
         ["pydantic-ai", "openai-agents", "batched", "per-call", "agno", "adk", "microsoft"],

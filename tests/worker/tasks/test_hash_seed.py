@@ -11,6 +11,8 @@ from runner.client import Client
 from runner.core.hash_seed import NAME
 from runner.testing import ModelServer
 
+from ...support.soak import in_soak
+
 CREW = """
 import os
 import requests
@@ -37,7 +39,7 @@ crew = Crew(tasks=[*(Task(name=city, run=lambda ctx: ctx.task.name) for city in 
 
 
 @pytest.mark.usefixtures("started_afresh")
-@pytest.mark.parametrize("submits", ["command", "client"])
+@pytest.mark.parametrize("submits", ["command", *in_soak("client")])
 def test_an_agent_that_iterates_over_a_set_is_killed_and_asks_nothing_again(
     submits: str, fleet: Any, client: Client, write_crew: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
