@@ -112,10 +112,10 @@ class PipelinedConnection:
             self.close()
             raise
 
-    def answer(self, command: bytes) -> Any:
+    def answer(self, command: bytes, *, looks: bool = True) -> Any:
         """The answer to the command that was posted. It is sent again if it was lost with its connection.
 
-        It is 1 as a rule: that is compared, and not parsed.
+        It is 1 as a rule: that is compared, and not parsed. One that comes soon is not slept for if this ``looks``.
         """
         if not self._is_posted:
             return self.execute_command(command)
@@ -124,7 +124,7 @@ class PipelinedConnection:
             if len(self._unread) == 1 and not parser._reader.has_data():
                 with self.lock:
                     sock, receiver, buffer = self._connection._sock, self._receiver, parser._buffer
-                    size = receiver.receive(sock, buffer) if receiver is not None else sock.recv_into(buffer)
+                    size = receiver.receive(sock, buffer) if looks and receiver is not None else sock.recv_into(buffer)
                     if size == 4 and buffer.startswith(b":1\r\n"):
                         self._is_posted = False
                         self._unread.pop()

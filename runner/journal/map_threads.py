@@ -5,7 +5,7 @@ import contextvars
 import logging
 import queue
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
@@ -15,6 +15,9 @@ from runner.journal.cancellation.async_raise import InterruptibleSection
 from runner.journal.cancellation.cancel_scope import CancelScope
 
 log = logging.getLogger(__name__)
+
+Kept = defaultdict[int, Any]
+"""What a thread's step gave, under 0, until that is reported: see `CancelScope.answers`."""
 
 AGAIN = 0.005  #: seconds until a thread is looked at again that could not be broken into
 
@@ -26,7 +29,7 @@ class MapThreads:
     begin at once, and short ones are made by few threads in turn.
     """
 
-    def __init__(self, do: Callable[[Any], None], most: int, scope: CancelScope) -> None:
+    def __init__(self, do: Callable[[Any, Kept], None], most: int, scope: CancelScope) -> None:
         self._do, self._most, self._scope = do, most, scope
         self._begun: deque[Any] = deque()
         self._called = queue.SimpleQueue[bool]()
@@ -73,7 +76,8 @@ class MapThreads:
         return True
 
     def _work(self) -> None:
-        section = InterruptibleSection(lambda: not self._scope.has_answer)
+        section, answers = InterruptibleSection(lambda: not self._scope.has_answer), self._scope.keep_answers()
+        answers[section] = kept = Kept()
         try:
             self._sections.append(section)
             go_on = True
@@ -86,7 +90,7 @@ class MapThreads:
                         one = self._begun.popleft()
                     except IndexError:  # others were quicker
                         break
-                    self._context.copy().run(self._do, one)
+                    self._context.copy().run(self._do, one, kept)
                 self._idle.append(None)
                 go_on = self._called.get()
                 self._idle.pop()
@@ -97,6 +101,7 @@ class MapThreads:
             with contextlib.suppress(ClaimLost):
                 section.over()
             section.over()
+            del answers[section]
 
     def _break_in(self) -> None:
         """The task has stopped: no further result is recorded."""

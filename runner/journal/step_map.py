@@ -11,7 +11,7 @@ results of the other half.
 """
 
 import asyncio
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence, Sized
 from functools import partial
 from typing import Any, Literal
@@ -22,7 +22,7 @@ from runner.core.ledger import NO_TOKENS, STEP
 from runner.journal import steps
 from runner.journal.cancellation.calls_in_flight import awaited
 from runner.journal.journal import LOOK, LOOKS, RAISED, Journal
-from runner.journal.map_threads import MapThreads
+from runner.journal.map_threads import Kept, MapThreads
 from runner.journal.recorder import DoneStep, StepObserver
 from runner.journal.steps import Frame, current_step
 
@@ -81,7 +81,6 @@ class StepMap:
         self._every = len(items) if isinstance(items, Sized) else None
         self._items = enumerate(items)
         self._outer = current_step.get()
-        self._answers = journal.cancel_scope.keep_answers()
         self._errors: dict[int, BaseException] = {}
         self._stop: BaseException | None = None
         self._broke: BaseException | None = None  # what the items raised
@@ -150,26 +149,26 @@ class StepMap:
                     self._keep_done(scope.stopping)
         return self._outcome()
 
-    def _do(self, one: _Step) -> None:
+    def _do(self, one: _Step, kept: Kept) -> None:
         """Make a step in this context, which is its own: so nothing of it is set back."""
-        frames, answers = self._journal.doing.frames, self._answers
+        frames = self._journal.doing.frames
         try:
             current_step.set(one)
             frames[one] = None
-            answers[one] = answer = defaultdict[int, Any](partial(self._fn, one.item))  # see `Journal.step`
+            kept.default_factory = partial(self._fn, one.item)  # see `Journal.step`
             try:
-                answer.__getitem__(0)
+                kept.__getitem__(0)
             except BaseException:
-                if not answer:
+                if not kept:
                     raise
             finally:
                 del frames[one]
-            one.value = answer[0]
+            one.value = kept[0]
             one.text = steps.dump(self._name, one.value, self._type)
         except BaseException as error:
             one.error = error
         self._done.append(one)
-        answers.pop(one, None)
+        kept.clear()
         if self._waits:
             self._waits = False
             self._woken.wake()

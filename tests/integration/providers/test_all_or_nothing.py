@@ -259,7 +259,7 @@ def test_while_a_slot_moves_to_another_node(calls: list[Call], tmp_path: Path) -
             redis.script_load(call.script.text)
             write(redis, call.before)
             # Its other calls find the same keys, mostly.
-            few = 2 * FEW if call.script.name in seen else max(2, FEW // 4)
+            few = 2 * FEW if call.script.name in seen else 2
             seen.add(call.script.name)
             touched = sorted({*call.before, *read(redis)} - {TEST_KEY.encode()})
             for gone in [None, *touched[number % few :: few]]:
