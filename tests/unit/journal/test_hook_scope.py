@@ -22,7 +22,7 @@ def work(around: Callable[..., Any], uses: list[str], killed: str) -> Callable[[
     async def use(kept: list[str], name: str) -> str:
         uses.append(name)
         kept.append(f"{name} begins")
-        await asyncio.sleep(0.05 if name == "slow" else 0.001 * int(name))
+        await asyncio.sleep(0.01 if name == "slow" else 0.001 * int(name))
         if not any(attempt_of) and name == killed:
             raise Waits
         kept.append(f"{name} ends")
