@@ -183,7 +183,8 @@ class Journal(ModelCalls):
             mark = self._begin(frame, watch)
             # Its result is put in there in C: what is raised in this thread is raised in the call, or after that; and
             # before the next statement, as this one is a call, too.
-            answers[frame] = answer = defaultdict[int, Any](partial(fn, *args, **kwargs))
+            answer: defaultdict[int, Any] = defaultdict(partial(fn, *args, **kwargs))
+            answers[frame] = answer
             try:
                 try:
                     answer.__getitem__(0)
@@ -224,7 +225,8 @@ class Journal(ModelCalls):
         answers = scope.answers if scope.answers is not None else scope.keep_answers()
         with scope.call:
             mark = self._begin(frame, watch)
-            answers[frame] = answer = dict[int, Any]()
+            answer: dict[int, Any] = {}
+            answers[frame] = answer
             try:
                 try:
                     await awaited(fn(*args, **kwargs), scope, answer)

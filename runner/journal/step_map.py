@@ -175,7 +175,8 @@ class StepMap:
 
     async def _ado(self, one: _Step) -> None:
         # Written as `_do` is: what they share would be one more call of Python in each step.
-        frames, answer = self._journal.doing.frames, dict[int, Any]()
+        frames = self._journal.doing.frames
+        answer: dict[int, Any] = {}
         try:
             current_step.set(one)
             frames[one] = None

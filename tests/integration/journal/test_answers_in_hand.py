@@ -21,6 +21,7 @@ from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.journal import Journal
 from runner.journal.recorder import OneByOne
 from runner.journal.step_map import StepMap
+from runner.testing import eventually
 
 
 class Store(OneByOne):
@@ -91,13 +92,22 @@ class Struck:
             time.sleep(0.002)
         return False
 
+    def strike_in_its_call(self) -> None:
+        """Strike it in a step, as soon as it can be broken into, and wait for its end."""
+        eventually(lambda: self.journal.doing.frames, why="it is in a step")
+        assert self.strike(tries=1000)
+        self.end()
+
     def wait_until_blocked(self) -> None:
         """Wait until its thread uses no time any more, in a step."""
         used = list[float | None]()
-        while not (self.journal.doing.frames and used[-5:] == used[-1:] * 5):
-            time.sleep(0.01)
+
+        def is_blocked() -> bool:
             assert self.thread is not None
             used.append(calls_in_flight._time_used(self.thread.ident or 0))
+            return bool(self.journal.doing.frames) and used[-5:] == used[-1:] * 5
+
+        eventually(is_blocked, why="its thread uses no time any more")
 
     def end(self) -> None:
         assert self.thread is not None
@@ -208,10 +218,7 @@ def test_a_call_whose_claim_is_lost_is_broken_into(struck: Struck) -> None:
             pass
 
     struck.perform(lambda: struck.journal.step("call", call, (), {}))
-    while not struck.journal.doing.frames:
-        time.sleep(0)
-    assert struck.strike(tries=1000)
-    struck.end()
+    struck.strike_in_its_call()
     assert (struck.store.recorded, struck.store.open) == ({}, 1)
     assert isinstance(struck.raised, ClaimLost)
 
@@ -222,10 +229,7 @@ def test_a_call_that_goes_on_and_on_is_broken_into(struck: Struck) -> None:
             time.sleep(0.001)
 
     struck.perform(lambda: struck.journal.step("call", call, (), {}))
-    while not struck.journal.doing.frames:
-        time.sleep(0)
-    assert struck.strike(tries=1000)
-    struck.end()
+    struck.strike_in_its_call()
     assert (struck.store.recorded, struck.store.open) == ({}, 1)
 
 
@@ -253,17 +257,18 @@ def test_an_answer_that_comes_as_the_wait_for_it_is_stopped_is_returned(
     struck: Struck, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(blocking_calls, "in_threads", True)
-    out, found = threading.Event(), list[str]()
+    out, found, threads = threading.Event(), list[str](), list[threading.Thread]()
 
     class Asking(CancelScope):
         def check_in_call(self) -> None:  # it is stopped here, and the answer comes meanwhile
             assert out.wait(60)
-            time.sleep(0.05)
+            threads[0].join(60)
             super().check_in_call()
 
     struck.scope = scope = Asking()
 
     def call() -> str:
+        threads.append(threading.current_thread())
         out.set()
         return "paid"
 
@@ -302,7 +307,7 @@ def test_a_coroutine_that_blocks_its_loop_until_after_its_timeout_has_failed() -
         scope = CancelScope()
         scope.of_coroutine = True
         with timing.timed(scope, 0.01):
-            time.sleep(0.05)
+            time.sleep(0.05)  # beyond its timeout
 
     with pytest.raises(TaskTimeout, match=r"longer than its timeout of 0\.01 s"):
         asyncio.run(task())

@@ -39,6 +39,24 @@ class Struck:
         self.stop = TimedOut("too long")
 
 
+async def cancelled_in(struck: Struck, call: Callable[..., Any], *, comes: bool = True) -> BaseException:
+    """Cancel a step, which is stopped, as what it waits for comes, or before that. Returns its end."""
+    answer = asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(struck.journal.step("call", call, (answer,), {}))
+    async with asyncio.timeout(60):
+        while not getattr(answer, "_callbacks", None):
+            await asyncio.sleep(0)
+    if comes:
+        answer.set_result("head")
+    struck.scope.ask(struck.stop)
+    task.cancel()
+    await asyncio.wait([task], timeout=60)
+    assert task.done()
+    with pytest.raises((asyncio.CancelledError, Stop)) as ended:
+        task.result()
+    return ended.value
+
+
 def test_a_coroutine_that_is_cancelled_as_its_answer_comes_records_it() -> None:
     struck = Struck()
 
@@ -46,19 +64,8 @@ def test_a_coroutine_that_is_cancelled_as_its_answer_comes_records_it() -> None:
         await asyncio.sleep(0)
         return await answer
 
-    async def main() -> None:
-        answer = asyncio.get_running_loop().create_future()
-        task = asyncio.create_task(struck.journal.step("call", call, (answer,), {}))
-        while not getattr(answer, "_callbacks", None):
-            await asyncio.sleep(0)
-        answer.set_result("paid")
-        struck.scope.ask(struck.stop)
-        task.cancel()
-        with pytest.raises(TimedOut):
-            await task
-
-    asyncio.run(main())
-    assert (list(struck.store.recorded.values()), struck.store.open) == (['"paid"'], 0)
+    assert isinstance(asyncio.run(cancelled_in(struck, call)), TimedOut)
+    assert (list(struck.store.recorded.values()), struck.store.open) == (['"head"'], 0)
 
 
 def test_a_coroutine_that_would_wait_on_is_cancelled_there() -> None:
@@ -71,36 +78,8 @@ def test_a_coroutine_that_would_wait_on_is_cancelled_there() -> None:
         seen.append("went on")
         await asyncio.Event().wait()
 
-    async def main() -> None:
-        answer = asyncio.get_running_loop().create_future()
-        task = asyncio.create_task(struck.journal.step("call", call, (answer,), {}))
-        while not getattr(answer, "_callbacks", None):
-            await asyncio.sleep(0)
-        answer.set_result("head")
-        struck.scope.ask(struck.stop)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(main())
+    assert isinstance(asyncio.run(cancelled_in(struck, call)), asyncio.CancelledError)
     assert (seen, struck.store.recorded, struck.store.open) == (["head", "went on"], {}, 1)
-
-
-async def cancelled_in(struck: Struck, call: Callable[..., Any], *, comes: bool = True) -> BaseException:
-    """Cancel a step, which is stopped, as what it waits for comes, or before that. Returns its end."""
-    answer = asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(struck.journal.step("call", call, (answer,), {}))
-    while not getattr(answer, "_callbacks", None):
-        await asyncio.sleep(0)
-    if comes:
-        answer.set_result("head")
-    struck.scope.ask(struck.stop)
-    task.cancel()
-    await asyncio.wait([task], timeout=60)
-    assert task.done()
-    with pytest.raises((asyncio.CancelledError, Stop)) as ended:
-        task.result()
-    return ended.value
 
 
 def test_what_a_coroutine_would_wait_for_next_is_cancelled_with_it() -> None:
