@@ -26,6 +26,7 @@ from runner.engine.jobs import JobExecutor
 from runner.engine.local import LocalStops
 from runner.journal import shared_memory, step_map
 from runner.journal.human_answers import Answer
+from runner.journal.map_threads import Kept
 from runner.providers.memory import MemoryBroker, MemoryStore
 from runner.testing import ManualClock
 from runner.testing.in_process import QUEUE, InProcess, Prepared, prepare
@@ -56,7 +57,7 @@ class ActorsClock(ManualClock):
 class InTurn:
     """What makes the steps of a map: not on threads, but where they begin, in an order that is drawn."""
 
-    def __init__(self, random: random.Random, do: Callable[[Any], None], _most: int, _scope: object) -> None:
+    def __init__(self, random: random.Random, do: Callable[[Any, Kept], None], _most: int, _scope: object) -> None:
         self._random, self._do = random, do
 
     def __enter__(self) -> Self:
@@ -68,7 +69,7 @@ class InTurn:
     def begin(self, steps: Sequence[Any]) -> None:
         """Make these."""
         for one in self._random.sample(steps, len(steps)):
-            contextvars.copy_context().run(self._do, one)
+            contextvars.copy_context().run(self._do, one, Kept())
 
 
 class World:
