@@ -19,7 +19,7 @@ from runner.core.errors import Stop
 from runner.journal.cancellation.cancel_scope import CancelScope, Wakeup
 
 RETURNING = 2.0  #: seconds that a thread has to record what its call gave, from when that is seen to have returned
-YIELDING = 0.5  #: seconds that a coroutine may continue, with what it waited for, as long as it only lets others run
+FINISHING = 0.5  #: seconds that a coroutine may continue with what it waited for, as to read the rest or to close
 SOON, SELDOM = 0.02, 0.25  #: seconds between two looks at a call: the first, and those at one that blocks
 
 _WAIT = Wakeup.wait.__code__
@@ -81,8 +81,8 @@ def awaited(wanted: Awaitable[Any], scope: CancelScope, kept: MutableMapping[int
     """Await something, whose result is in ``kept`` before this returns.
 
     If the task is being stopped, and it is cancelled when what it waits for has come, it gets that, and is cancelled
-    where it would wait once more, or soon if it only lets others run. If it does neither, the cancellation is in
-    ``kept`` under 1: raise it when the result is recorded, or see `cancel_next_wait`.
+    soon, with what it waits for then. If it ends before, the cancellation is in ``kept`` under 1: raise it when the
+    result is recorded, or see `cancel_next_wait`.
     """
     steps: Any = wanted if hasattr(wanted, "throw") else waiting.awaited(wanted)
     sent: Any = None
@@ -104,21 +104,26 @@ def awaited(wanted: Awaitable[Any], scope: CancelScope, kept: MutableMapping[int
                 raise
             raise late from raised
         sent, error = None, None
-        if late is not None and (awaits is not None or SYSTEM.monotonic() - came > YIELDING):
-            cancelled, late = late, None
-            if awaits is None:
-                error = cancelled
+        timer = None
+        if late is not None:
+            left = came + FINISHING - SYSTEM.monotonic()
+            if awaits is not None:  # as asyncio does: another task that it waits for is cancelled with it
+                timer = awaits.get_loop().call_later(left, awaits.cancel, *late.args)
+            elif left < 0:
+                error, late = late, None
                 continue
-            awaits.cancel(*cancelled.args)  # as asyncio does: another task that it waits for is cancelled with it
         try:
             sent = yield awaits
         except asyncio.CancelledError as cancelled:
             if scope.stopping is not None and late is None and _has_come(awaits):
                 late, came = cancelled, SYSTEM.monotonic()
             else:
-                error = cancelled
+                error, late = cancelled, None
         except BaseException as raised:
             error = raised
+        finally:
+            if timer is not None:
+                timer.cancel()
 
 
 def cancel_next_wait(cancelled: asyncio.CancelledError) -> None:

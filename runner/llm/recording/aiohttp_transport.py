@@ -10,15 +10,16 @@ import io
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextvars import ContextVar
+from functools import partial
 from http.client import responses
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
 from runner.core.context_value import ContextValue
-from runner.journal.cancellation.calls_in_flight import awaited, cancel_next_wait
 from runner.journal.current_journal import current_journal
 from runner.llm.recording import idempotency_header, unrecorded, wire
+from runner.llm.recording.awaited_calls import make, passed_on
 from runner.llm.recording.forked_processes import forks
 from runner.llm.recording.recorded_call import RecordedCall, Tee, parse_request
 from runner.llm.recording.wrapping import wrap
@@ -74,14 +75,8 @@ def _journaled(theirs: Any) -> Any:
             await _raise_for_status(self, kw, response)
             return response
         await call.wait_async()
-        with call:
-            given = dict[int, Any]()
-            stub = elsewhere(str(url), call.instead)
-            made = _made(theirs, call, self, method, str_or_url if stub is None else stub, kw)
-            await awaited(made, call.cancel_scope, given)
-            if call.streams and 1 in given:  # else the stop is raised where the call ends
-                cancel_next_wait(given[1])
-            return given[0]
+        stub = elsewhere(str(url), call.instead)
+        return await make(call, partial(_made, theirs, call, self, method, str_or_url if stub is None else stub, kw))
 
     return request
 
@@ -288,12 +283,7 @@ class _Reader:
 
     async def passed(self, reading: Awaitable[Any]) -> Any:
         try:
-            came = dict[int, Any]()
-            await awaited(reading, self._tee.cancel_scope, came)
-            found = came[0]
-            self._take(found[0] if isinstance(found, tuple) else found)
-            if 1 in came:
-                raise came[1]
+            found = await passed_on(reading, self._tee.cancel_scope, self._take)
             if self._tee.has_said_all:
                 await self._take_rest()
         except BaseException as error:
@@ -308,8 +298,8 @@ class _Reader:
         with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
             self.source.unread_data(rest)
 
-    def _take(self, piece: bytes) -> None:
-        if piece:
+    def _take(self, found: bytes | tuple[bytes, bool]) -> None:
+        if piece := found[0] if isinstance(found, tuple) else found:
             self._tee.passed(piece)
         if self.source.at_eof():
             self._tee.ended()

@@ -8,10 +8,12 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from runner.journal.current_journal import current_journal
 from runner.llm.recording import rpc, unrecorded
+from runner.llm.recording.awaited_calls import make, passed_on
 from runner.llm.recording.grpc_stub import text
 from runner.llm.recording.rpc_call import Failure, RpcCall, RpcError, RpcStream, call_here
 
@@ -108,16 +110,18 @@ class _Call:
                 self._end_replay()
                 return message
             await made.wait_async()
-            with made:
-                await made.leaves_async()
-                message = await self._leaves().unary_unary(request, *args)
-                if not self._theirs.is_ok():
-                    made.failed(self._failure())
-                elif message is None:
-                    made.broke(RpcError("it has no message"))
-                else:
-                    await made.message_async(message)
-            return message
+            return await make(made, partial(self._made, made, request, *args))
+
+    async def _made(self, made: RpcCall, request: bytes, *args: Any) -> Any:
+        await made.leaves_async()
+        message = await self._leaves().unary_unary(request, *args)
+        if not self._theirs.is_ok():
+            made.failed(self._failure())
+        elif message is None:
+            made.broke(RpcError("it has no message"))
+        else:
+            await made.message_async(message)
+        return message
 
     # -- a stream of them
 
@@ -149,20 +153,24 @@ class _Call:
         if stream is None:
             return await self._theirs.receive_serialized_message()
         try:
-            message = await self._theirs.receive_serialized_message()
-            if message is not self._library.cygrpc.EOF:
-                stream.passed(message)
-            elif not await self._has_failed():
-                stream.ended()
+            return await passed_on(self._received(), stream.cancel_scope, partial(self._take, stream))
         except BaseException as error:
             stream.broke(error)
             raise
+
+    async def _received(self) -> Any:
+        message = await self._theirs.receive_serialized_message()
+        if message is self._library.cygrpc.EOF:
+            await self._theirs.status()
         return message
 
-    async def _has_failed(self) -> bool:
-        await self._theirs.status()
-        self._ended()
-        return not self._theirs.is_ok()
+    def _take(self, stream: RpcStream, message: Any) -> None:
+        if message is not self._library.cygrpc.EOF:
+            stream.passed(message)
+        elif self._theirs.is_ok():
+            stream.ended()
+        else:
+            self._ended()
 
     def _ended(self) -> None:
         """Handle the call's status. Whether a complete stream was read to its end, only its reader knows."""

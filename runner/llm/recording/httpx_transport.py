@@ -10,10 +10,10 @@ from typing import Any
 
 from runner.core import waiting
 from runner.journal import blocking_calls
-from runner.journal.cancellation.calls_in_flight import awaited, cancel_next_wait
 from runner.journal.current_journal import current_journal
 from runner.journal.journal import Journal
 from runner.llm.recording import idempotency_header, shared_headers, unrecorded, wire
+from runner.llm.recording.awaited_calls import make, passed_on
 from runner.llm.recording.event_loops import follow_loop
 from runner.llm.recording.forked_processes import forks
 from runner.llm.recording.httpx_bodies import leaving_class, part_class
@@ -100,12 +100,7 @@ def install(library: Any) -> None:
             await call.wait_async()
             if waiting.shared:
                 shared_headers.share(request)
-            with call:
-                given = dict[int, Any]()
-                await awaited(made(self, exchange), call.cancel_scope, given)
-                if call.streams and 1 in given:  # else the stop is raised where the call ends
-                    cancel_next_wait(given[1])
-                return given[0]
+            return await make(call, partial(made, self, exchange))
 
         async def made(self: Any, exchange: _Exchange) -> Any:
             request, call = exchange.request, exchange.call
@@ -387,14 +382,10 @@ def _streams(library: Any) -> tuple[Any, Any]:
                 held = []
                 pieces = aiter(self.response.aiter_bytes())
                 while True:
-                    came = dict[int, Any]()
                     try:
-                        await awaited(anext(pieces), self.tee.cancel_scope, came)
+                        piece = await passed_on(anext(pieces), self.tee.cancel_scope, self.tee.passed)
                     except StopAsyncIteration:
                         break
-                    self.tee.passed(piece := came[0])
-                    if 1 in came:
-                        raise came[1]
                     if self.tee.has_said_all:
                         held.append(piece)
                     else:

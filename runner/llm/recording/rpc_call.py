@@ -113,7 +113,7 @@ class RpcStream:
     """The messages of one answer: recorded when their end is known, in doubt if they break off. For any thread."""
 
     def __init__(self, call: RpcCall) -> None:
-        self._call, self._tee = call, call.tee(_FRAMED)
+        self._call, self._tee, self.cancel_scope = call, call.tee(_FRAMED), call.cancel_scope
         self._lock = threading.RLock()
         self._has_begun = False
         self._error: BaseException | None = None

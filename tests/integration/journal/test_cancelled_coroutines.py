@@ -5,6 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from websockets.asyncio.client import connect
+from websockets.asyncio.server import ServerConnection, serve
 
 from runner.core.errors import Stop, TimedOut
 from runner.core.ledger import STEP
@@ -12,6 +14,8 @@ from runner.journal.cancellation import calls_in_flight
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.journal import Journal
 from runner.journal.recorder import OneByOne
+
+from ...support.same_turn import strike
 
 
 class Store(OneByOne):
@@ -68,9 +72,10 @@ def test_a_coroutine_that_is_cancelled_as_its_answer_comes_records_it() -> None:
     assert (list(struck.store.recorded.values()), struck.store.open) == (['"head"'], 0)
 
 
-def test_a_coroutine_that_would_wait_on_is_cancelled_there() -> None:
-    """Once what it waited for has come, it goes on to where it would wait next."""
+def test_a_coroutine_that_waits_on_and_on_is_cancelled_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once what it waited for has come, it has a moment to take all of it."""
     struck, seen = Struck(), list[str]()
+    monkeypatch.setattr(calls_in_flight, "FINISHING", 0.01)
 
     async def call(answer: "asyncio.Future[str]") -> None:
         seen.append(await answer)
@@ -98,9 +103,35 @@ def test_what_a_coroutine_would_wait_for_next_is_cancelled_with_it() -> None:
     asyncio.run(main())
 
 
+def test_what_a_socket_gave_is_recorded_though_it_is_still_to_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its service has answered, and was paid: whoever stops the task waits until the socket is closed."""
+    struck, asked = Struck(), list[str | bytes]()
+    monkeypatch.setattr(calls_in_flight, "FINISHING", 60.0)
+
+    async def answer(socket: ServerConnection) -> None:
+        async for message in socket:
+            asked.append(message)
+            await socket.send("paid")
+
+    async def main() -> str:
+        async with serve(answer, "127.0.0.1", 0) as server:
+            ((_, port),) = (socket.getsockname() for socket in server.sockets)
+
+            async def call() -> str | bytes:
+                async with connect(f"ws://127.0.0.1:{port}", proxy=None) as socket:
+                    await socket.send("what")
+                    return await socket.recv()
+
+            task = asyncio.create_task(struck.journal.step("call", call, (), {}))
+            return await strike(task, struck.scope, lambda: bool(asked))
+
+    assert asyncio.run(main()) == "TimedOut"
+    assert (asked, list(struck.store.recorded.values()), struck.store.open) == (["what"], ['"paid"'], 0)
+
+
 def test_a_coroutine_that_only_lets_others_run_is_cancelled_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     struck, polls = Struck(), 0
-    monkeypatch.setattr(calls_in_flight, "YIELDING", 0.01)
+    monkeypatch.setattr(calls_in_flight, "FINISHING", 0.01)
 
     async def call(answer: "asyncio.Future[str]") -> None:
         nonlocal polls

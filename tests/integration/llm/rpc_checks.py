@@ -20,10 +20,13 @@ from typing import Any
 import grpc
 
 from runner.core.errors import Interrupted, UsageError
+from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.journal import Journal
 from runner.modelserver.stubs import using
 
+from ...support.same_turn import strike
 from .rpc_program import CLIENTS, STREAM, WHOLE, Account, Given, attempt, done, lines, outcome, served
+from .rpc_server import PIECES
 
 
 def side_by_side(port: int, log: Path) -> dict[str, Any]:
@@ -125,6 +128,33 @@ def drained(port: int, log: Path) -> dict[str, Any]:
     return found
 
 
+def struck(port: int, log: Path) -> dict[str, Any]:
+    """Awaited, a task that is stopped in the turn of its loop in which its answer comes, or the end of its stream."""
+
+    async def whole(channel: Any, pieces: list[bytes]) -> None:
+        pieces.append(await channel.unary_unary(WHOLE)(b"struck"))
+
+    async def streamed(channel: Any, pieces: list[bytes]) -> None:
+        async for one in channel.unary_stream(STREAM)(b"struck"):
+            pieces.append(one)
+
+    async def stopped(ask: Any, before: int, scope: CancelScope) -> str:
+        pieces: list[bytes] = []
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            task = asyncio.create_task(ask(channel, pieces))
+            return await strike(task, scope, lambda: len(pieces) == before)
+
+    found = {}
+    for ask, before in ((whole, 0), (streamed, PIECES)):
+        account, asked = Account(), len(lines(log))
+        with attempt(account) as journal:
+            ended = asyncio.run(stopped(ask, before, journal.cancel_scope))
+        with attempt(account), grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            said = [*channel.unary_stream(STREAM)(b"struck")] if before else [channel.unary_unary(WHOLE)(b"struck")]
+        found[ask.__name__] = [ended, len(said), len(lines(log)) - asked, account.paid.total(), account.open.total()]
+    return found
+
+
 def _stop_while_asked(journal: Journal, come: Callable[[], None], go: Path) -> None:
     come()
     assert journal.cancel_scope.in_call
@@ -143,7 +173,7 @@ def _beside(other: Callable[[], object], one: Callable[[], Any]) -> Any:
 
 
 CHECKS: dict[str, Callable[[int, Path], dict[str, Any]]] = {
-    one.__name__: one for one in (forked, side_by_side, kept, named, redirected, drained)
+    one.__name__: one for one in (forked, side_by_side, kept, named, redirected, drained, struck)
 }
 
 

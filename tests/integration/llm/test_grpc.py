@@ -101,6 +101,11 @@ def test_a_task_that_is_to_stop_does_once_its_call_is_recorded_and_its_next_one_
     assert told("drained")["drained"] == dict.fromkeys(ONE + STREAMS, expected)
 
 
+def test_what_comes_in_the_turn_in_which_its_task_is_stopped_is_recorded_and_not_asked_again() -> None:
+    expected = {"whole": ["TimedOut", 1, 1, 1, 0], "streamed": ["TimedOut", 3, 1, 1, 0]}
+    assert told("struck")["struck"] == expected
+
+
 def test_a_forked_process_is_counted() -> None:
     where = "127.0.0.1:PORT/google.ai.generativelanguage.v1beta.GenerativeService/GenerateContent"
     assert told("forked")["forked"] == {"asked": 1, "paid": 0, "past": [where]}

@@ -1,9 +1,7 @@
 """An answer that has come is recorded before the timeout of its task is raised: no attempt pays for it again."""
 
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -11,66 +9,33 @@ import pytest
 from runner.client import Client
 from runner.testing import ModelServer
 
+from ...support.counting_service import ANSWER, POST, CountingService, counting_service
+
 SLOW = 2.5  #: seconds that an answer takes, so that it comes after the timeout of its task
 
 
-class Counting(ThreadingHTTPServer):
-    """A service that takes its time, and counts what it was asked."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Slow)
-        self.asked = 0
-        self.lock = threading.Lock()
-
-
-class Slow(BaseHTTPRequestHandler):
-    """One request to it."""
-
-    server: Counting
-
-    def do_GET(self) -> None:
-        with self.server.lock:
-            self.server.asked += 1
-        time.sleep(SLOW)
-        self.send_response(200)
-        self.send_header("Content-Length", "4")
-        self.end_headers()
-        self.wfile.write(b"here")
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture
-def service() -> Iterator[Counting]:
-    with Counting() as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+def service() -> Iterator[CountingService]:
+    with counting_service(lambda *_: SLOW) as server:
         yield server
-        server.shutdown()
 
 
-CREW = """
-    import concurrent.futures, urllib.request
+CREW = (
+    POST
+    + """
+    import concurrent.futures
     from runner import LLM
 
-    URL = {url!r}
-
-    def fetch(_=None):
-        with urllib.request.urlopen(URL, timeout=60) as answer:
-            return answer.read().decode()
-
     def step(ctx):
-        return ctx.step("call", fetch)
+        return ctx.step("call", post, "it")
 
     def in_its_own_threads(ctx):
         with concurrent.futures.ThreadPoolExecutor() as pool:
-            return pool.submit(ctx.step, "call", fetch).result()
+            return pool.submit(ctx.step, "call", post, "it").result()
 
     async def blocking(ctx):
         async def call():
-            return fetch()
+            return post("it")
         return await ctx.step("call", call)
 
     def model(ctx):
@@ -78,20 +43,20 @@ CREW = """
 
     crew = Crew(tasks=[Task(name="t", run={run}, pool="thread", timeout=1.0, max_retries=2, retry_delay=0.01)])
 """
+)
 
 
 @pytest.mark.parametrize("run", ["step", "blocking", "in_its_own_threads"])
 def test_what_a_call_gave_after_the_timeout_is_not_paid_again(
-    run: str, fleet: Any, client: Client, crew_of: Any, service: Counting
+    run: str, fleet: Any, client: Client, crew_of: Any, service: CountingService
 ) -> None:
     # Given a call that blocks its thread for longer than its task may take
     fleet.start("--pool", "shared")
-    address = f"http://127.0.0.1:{service.server_address[1]}/"
-    handle = client.submit(crew_of(CREW.format(url=address, run=run)))
+    handle = client.submit(crew_of(CREW.format(url=service.url, run=run)))
     # When it is answered, then the attempt fails, and the next one has the answer
     result = handle.wait(60)
-    assert (result.status, result.result) == ("completed", "here")
-    assert (service.asked, result.ledger["paid"], result.ledger["in_doubt"]) == (1, 1, 0)
+    assert (result.status, result.result) == ("completed", ANSWER)
+    assert (service.asked.total(), result.ledger["paid"], result.ledger["in_doubt"]) == (1, 1, 0)
     (retried,) = (event for event in handle.events() if event.type == "task_retried")
     assert "longer than its timeout of 1 s" in retried.fields["reason"]
 
