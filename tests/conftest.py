@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 import hypothesis
 import pytest
+from hypothesis.internal.conjecture import providers as constants
 from hypothesis.internal.entropy import deterministic_PRNG
 from redis import Redis
 
@@ -33,6 +34,7 @@ from .support.left_behind import LeftBehind
 from .support.processor_time import ProcessorTime
 from .support.same_process import SameProcess
 from .support.session_template import SessionTemplate
+from .support.side_by_side import SideBySide
 from .support.starts_nothing import StartsNothing
 
 TESTS = Path(__file__).parent
@@ -81,6 +83,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak", action="store_true", default=bool(os.environ.get("RUNNER_TEST_SOAK")), help="the soak")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """The quick loop is without what runs tests again, unless that is asked for: it has a thread."""
+    if config.getoption("markexpr") == "fast" and not config.getoption("reruns", None):
+        config.pluginmanager.unregister(name="rerunfailures")
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest-timeout looks
 def pytest_configure(config: pytest.Config) -> None:
     """In the quick loop properties are held against fewer examples, and files are in memory where there is that."""
@@ -93,8 +102,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if not config.option.collectonly:  # what it adds to an interpreter stays
         config.pluginmanager.register(StartsNothing(all_threads=config.stash[_is_quick]))
     if config.stash[_is_quick]:
+        config.pluginmanager.register(SideBySide())
         hypothesis.settings.register_profile("fast", max_examples=6)
         hypothesis.settings.load_profile("fast")
+        # It would read all modules for constants, for few of so few examples: a tenth of what it takes to begin.
+        constants._get_local_constants = lambda: constants._local_constants
         dispatch.IDLE_SECONDS = 0.01  # threads of handlers end with their test, which waits for them
         if "TMPDIR" not in os.environ and os.access(IN_MEMORY, os.W_OK):
             os.environ["TMPDIR"] = str(IN_MEMORY)
