@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from textual._context import visible_screen_stack
-from textual.pilot import Pilot
+from textual.message_pump import MessagePump
+from textual.pilot import Pilot, WaitForScreenTimeout
 from textual.worker import WorkerCancelled
 
 from runner.cli.browser.app import Browser
@@ -117,19 +118,10 @@ class Screen:
             before = rows
             with contextlib.suppress(WorkerCancelled):  # another look took its place
                 await self.app.workers.wait_for_complete()
-            await self._all_is_processed()
+            await _all_is_processed(self.pilot, WITHIN)
             self.app.screen._on_timer_update()
             if self.app.return_value is not None or not self.app.is_running:
                 return
-
-    async def _all_is_processed(self) -> None:
-        """Until no widget has a message twice in a row: one may answer another's. However busy the machine is."""
-        empty = 0
-        while empty < 2 and self.app.is_running:
-            await self.pilot._wait_for_screen(WITHIN)
-            pumps = [self.app, *(one for screen in self.app.screen_stack for one in screen.walk_children())]
-            is_empty = all(pump.message_queue_size == 0 for pump in pumps)
-            empty = empty + 1 if is_empty else 0
 
     async def press(self, *keys: str) -> None:
         """Press keys one after the other, each once what the one before brought about is there."""
@@ -184,11 +176,34 @@ async def _at_once(*_: float) -> None:
     """In place of Textual's wait until the process uses little time: on a busy machine it is given little."""
 
 
+async def _all_is_processed(pilot: Pilot, timeout: float = 30.0) -> bool:
+    """Until every widget waits for a message, and nothing is about to run, however busy the machine is.
+
+    In place of Textual's, which sends a message to each widget and waits for all of them: most of what these tests did.
+    """
+    app, loop, until = pilot.app, asyncio.get_running_loop(), time.monotonic() + timeout
+    while app.is_running and not app._exception_event.is_set():
+        if not loop._ready:
+            pumps = [app, *(one for screen in app.screen_stack for one in screen.walk_children(with_self=True))]
+            if all(map(_is_idle, pumps)):
+                return True
+        if time.monotonic() > until:
+            raise WaitForScreenTimeout(f"still at work: {app.screen_stack}")
+        await asyncio.sleep(0 if loop._ready else 0.001)
+    return False
+
+
+def _is_idle(pump: MessagePump) -> bool:
+    messages = pump._message_queue
+    return pump._closing or pump._closed or (messages.empty() and bool(messages.ready_event._waiters))
+
+
 @pytest.fixture
 def play(monkeypatch: pytest.MonkeyPatch):
     """Runs a story on a screen of a size; gives the command with which the screen ended."""
     for module in ("app", "pilot"):
         monkeypatch.setattr(f"textual.{module}.wait_for_idle", _at_once)
+    monkeypatch.setattr(Pilot, "_wait_for_screen", _all_is_processed)
 
     def run(story: Story, source: Any, handler: Any = None, size: tuple[int, int] = (80, 24)) -> Command | None:
         app = Browser(source, handler or FakeHandler())
