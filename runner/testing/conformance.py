@@ -5,6 +5,7 @@ import json
 import logging
 import re
 import string
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -271,19 +272,24 @@ class ProviderConformance(PruningConformance):
     def test_readers_while_it_is_pruned(self, provider: BaseProvider, location: str) -> None:
         """While others write and prune, a reader always gets a whole checkpoint, and never an older one than before."""
         provider.checkpoint(json.dumps({"name": "", "i": -1}), location)
+        no_more = threading.Event()
 
         def follow() -> list[int]:
             seen: list[int] = []
-            while not seen or seen[-1] < 49:
+            while (not seen or seen[-1] < 49) and not no_more.is_set():
                 try:
                     seen.append(json.loads(provider.from_checkpoint(provider.latest(location).location))["i"])
                 except CheckpointNotFound:
                     continue  # pruned between the two
             return seen
 
-        with ThreadPoolExecutor(3) as pool:
+        with ThreadPoolExecutor(2) as pool:
             readers = [pool.submit(follow) for _ in range(2)]
-            pool.submit(write_line, provider, location, count=50, keep=1).result()
+            try:
+                write_line(provider, location, count=50, keep=1)
+            except BaseException:
+                no_more.set()  # else the readers would wait for it for ever
+                raise
             for reader in readers:
                 seen = reader.result()
                 assert seen == sorted(seen)

@@ -38,6 +38,9 @@ LONG = (
 BROWSER = re.compile(r"runner checkpoint (?!list|show|diff|prune)")
 REDIS = "redis://localhost:6379"
 WAIT = "time.sleep(2)"
+#: Seconds for a command. The suite of a provider needs 16 of the processor's and syncs hundreds of files: 9 s alone,
+#: and more than 90 among seven other processes of the soak.
+WITHIN = 240.0
 CREWAI = {
     "__init__.py": "from runner import CheckpointConfig",
     "state/provider/json_provider.py": "from runner.providers import JsonProvider",
@@ -108,7 +111,7 @@ class Terminal:
                 self._said.put(line)
         self._said.put(None)
 
-    def type(self, command: str, within: float = 90.0) -> tuple[str, int]:
+    def type(self, command: str, within: float = WITHIN) -> tuple[str, int]:
         """What a command prints, and its exit code. What a job in the background prints comes with the next one."""
         # The mark leaves $? and $! as they are.
         os.write(self._keyboard, f"{command}\n_rc=$?; printf '\\n=====%s=====\\n' $_rc; (exit $_rc)\n".encode())

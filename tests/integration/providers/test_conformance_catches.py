@@ -57,6 +57,13 @@ class GoesAnywhere(JsonProvider):
     def checkpoint(self, data, location, *, parent_id=None, branch="main"):
         return super().checkpoint(data, location, parent_id=parent_id, branch=branch.strip("./").replace("../", ""))
 
+class FailsLater(JsonProvider):
+    """A disk that is full by then."""
+    def checkpoint(self, data, location, *, parent_id=None, branch="main"):
+        if '"i": 20' in data:
+            raise OSError(28, "No space left on device")
+        return super().checkpoint(data, location, parent_id=parent_id, branch=branch)
+
 def of(kind):
     class One(Suite):
         @pytest.fixture
@@ -66,6 +73,7 @@ def of(kind):
 
 TestRandomIds, TestKnowsNoLines, TestTakesAnything = of(RandomIds), of(KnowsNoLines), of(TakesAnything)
 TestKeepsOne, TestForgetsParents, TestGoesAnywhere = of(KeepsOne), of(ForgetsParents), of(GoesAnywhere)
+TestFailsLater = of(FailsLater)
 '''
 
 CAUGHT_BY = {
@@ -75,6 +83,7 @@ CAUGHT_BY = {
     "TestKeepsOne": "test_pruning_to_nothing_leaves_nothing",
     "TestForgetsParents": "test_parents_and_branches_are_kept",
     "TestGoesAnywhere": "test_a_branch_name_that_leads_elsewhere_is_refused",
+    "TestFailsLater": "test_readers_while_it_is_pruned",
 }
 
 
