@@ -44,10 +44,21 @@ class MapThreads:
 
     def __exit__(self, kind: type[BaseException] | None, *about: object) -> None:
         if kind is not None:
-            self._begun.clear()
+            self.begin_no_more()
         self._called.put(False)  # each passes it on
         if kind is not None and self._sections:
             threading.Thread(target=self._break_in, name="runner-map-stop", daemon=True).start()
+
+    @property
+    def busy(self) -> int:
+        """The number of threads that are in a step."""
+        return self._started - len(self._idle)
+
+    def begin_no_more(self) -> int:
+        """Begin none of the steps that no thread has taken. Returns how many these were."""
+        never_begun = len(self._begun)
+        self._begun.clear()
+        return never_begun
 
     def begin(self, steps: Sequence[Any]) -> None:
         """Begin these steps now."""

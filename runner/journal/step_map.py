@@ -4,27 +4,32 @@ Each round stores the results since the last round, and notes as many new steps 
 begin. So at most ``at_once`` are ever in flight, and a kill leaves at most those in doubt. Steps that end while a round
 is stored are part of the next round: the busier the map, the larger the writes.
 
-If the task is stopped, the results that are there are stored first.
+If the task is stopped, the results that are there are stored first. Nothing interrupts a call that blocks a thread:
+those that are out then have two seconds to end, and to be stored, too. The others are in doubt, and a line says so.
 
 Of steps on threads that are over before the next look, half are held back: they are made while the store has the
 results of the other half.
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence, Sized
 from functools import partial
 from typing import Any, Literal
 
 from runner.core import fault_points, waiting
+from runner.core.clock import SYSTEM
 from runner.core.errors import ClaimLost, InputRequired, Interrupted, Stop, first_line
 from runner.core.ledger import NO_TOKENS, STEP
 from runner.journal import steps
-from runner.journal.cancellation.calls_in_flight import awaited
-from runner.journal.journal import LOOK, LOOKS, RAISED, Journal
+from runner.journal.cancellation.calls_in_flight import RETURNING, awaited
+from runner.journal.journal import LOOK, RAISED, Journal
 from runner.journal.map_threads import Kept, MapThreads
 from runner.journal.recorder import DoneStep, StepObserver
 from runner.journal.steps import Frame, current_step
+
+log = logging.getLogger(__name__)
 
 OnError = Literal["first", "all", "collect"]
 
@@ -96,7 +101,7 @@ class StepMap:
             try:
                 self._run(threads)
             except Stop as stop:
-                self._keep_done(stop)
+                self._keep_done(stop, threads)
                 raise
         return self._outcome()
 
@@ -195,17 +200,25 @@ class StepMap:
     def _take_done(self) -> list[_Step]:
         return [self._done.popleft() for _ in range(len(self._done))]
 
-    def _keep_done(self, stop: BaseException | None) -> None:
-        """The map is stopped: record what its steps gave until now. The others are in doubt."""
+    def _keep_done(self, stop: BaseException | None, threads: MapThreads | None = None) -> None:
+        """The map is stopped: record what its steps gave, those on ``threads`` soon. The others are in doubt."""
         scope = self._journal.cancel_scope
         if isinstance(stop, ClaimLost) or not scope.awaits_answer:
             return
-        for _ in range(LOOKS):
-            if not scope.has_answer:  # of its threads, which are about to report it
-                break
+        with scope.write:  # what is stopped once more is stopped after this
+            never_begun = self._wait_for_calls(threads) if threads is not None else 0
+            if scope.awaits_answer:
+                done, raised = self._sorted(self._take_done())
+                self._send(done, raised, (), never_begun)()
+
+    def _wait_for_calls(self, threads: MapThreads) -> int:
+        """Wait for the calls that are out on its threads. Returns how many of their steps are never begun."""
+        never_begun, ends = threads.begin_no_more(), SYSTEM.monotonic() + RETURNING
+        while threads.busy and self._journal.cancel_scope.awaits_answer and SYSTEM.monotonic() < ends:
             waiting.sleep(LOOK)
-        done, raised = self._sorted(self._take_done())
-        self._send(done, raised, (), 0)()
+        if threads.busy:
+            log.warning("%s is stopped with %d calls out, which are in doubt", self._name, threads.busy)
+        return never_begun
 
     def _look_for_stop(self) -> None:
         stop = self._journal.cancel_scope.stopping

@@ -19,6 +19,7 @@ from runner.core.errors import Stop
 from runner.journal.cancellation.cancel_scope import CancelScope, Wakeup
 
 RETURNING = 2.0  #: seconds that a thread has to record what its call gave, from when that is seen to have returned
+COMPUTING = 0.25  #: seconds of the processor's time, from then on, after which it is busy with something else
 FINISHING = 0.5  #: seconds that a coroutine may continue with what it waited for, as to read the rest or to close
 SOON, SELDOM = 0.02, 0.25  #: seconds between two looks at a call: the first, and those at one that blocks
 
@@ -33,7 +34,7 @@ class CallLooks:
     def __init__(self, thread: int) -> None:
         self._thread = thread
         self._seen: object = None
-        self._returned: float | None = None
+        self._returned: tuple[float, float] | None = None  # when it was seen to have, and the time it had used
         self.again = SOON  #: seconds until another look
 
     def may_end(self, frame: FrameType | None) -> bool:
@@ -43,19 +44,23 @@ class CallLooks:
             frame = frame.f_back
         if frame is None or _is_waiting(frame):
             return True
-        seen, self._seen = self._seen, (id(frame), frame.f_lasti, None if by_signal else _time_used(self._thread))
+        used = _time_used(self._thread)
+        seen, self._seen = self._seen, (id(frame), frame.f_lasti, None if by_signal else used)
         if seen is None:
             return False
         now = SYSTEM.monotonic()
         if self._seen != seen:
-            self._returned = self._returned or now
+            self._returned = self._returned or (now, used)
             self.again = SOON
         elif by_signal:
             return True
         elif self._returned is None:
             self.again = min(self.again * 2, SELDOM)
             return False
-        return self._returned is not None and now - self._returned >= RETURNING
+        if self._returned is None:
+            return False
+        returned, used_then = self._returned
+        return now - returned >= RETURNING or used - used_then >= COMPUTING
 
 
 def _is_of_handler(frame: FrameType) -> bool:
@@ -68,12 +73,12 @@ def _is_waiting(frame: FrameType) -> bool:
     return code is _WAIT or (code.co_name == "select" and frame.f_globals.get("__name__") == "selectors")
 
 
-def _time_used(thread: int) -> float | None:
-    """The processor's time that a thread has used: it is the same as long as that is blocked. None if unknown."""
+def _time_used(thread: int) -> float:
+    """The processor's time that a thread has used: it is the same as long as that is blocked. 0 if unknown."""
     try:
         return time.clock_gettime(time.pthread_getcpuclockid(thread))
     except (AttributeError, OSError):
-        return None
+        return 0.0
 
 
 @coroutine

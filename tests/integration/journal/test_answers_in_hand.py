@@ -14,7 +14,7 @@ import pytest
 from runner.core import fault_points
 from runner.core.errors import ClaimLost, Interrupted, Stop, TaskTimeout, TimedOut
 from runner.core.ledger import STEP
-from runner.journal import blocking_calls
+from runner.journal import blocking_calls, step_map
 from runner.journal.cancellation import async_raise, calls_in_flight, timing
 from runner.journal.cancellation.async_raise import InterruptibleSection
 from runner.journal.cancellation.cancel_scope import CancelScope
@@ -100,7 +100,7 @@ class Struck:
 
     def wait_until_blocked(self) -> None:
         """Wait until its thread uses no time any more, in a step."""
-        used = list[float | None]()
+        used = list[float]()
 
         def is_blocked() -> bool:
             assert self.thread is not None
@@ -231,6 +231,61 @@ def test_a_call_that_goes_on_and_on_is_broken_into(struck: Struck) -> None:
     struck.perform(lambda: struck.journal.step("call", call, (), {}))
     struck.strike_in_its_call()
     assert (struck.store.recorded, struck.store.open) == ({}, 1)
+
+
+def test_a_call_that_computes_is_broken_into_soon(struck: Struck, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has taken what was given to it, if anything was: nobody needs so much of the processor for that."""
+    monkeypatch.setattr(calls_in_flight, "RETURNING", 3600.0)
+
+    def call() -> None:
+        ends = time.monotonic() + 20
+        while time.monotonic() < ends:
+            pass
+
+    struck.perform(lambda: struck.journal.step("call", call, (), {}))
+    struck.strike_in_its_call()
+    assert (struck.store.recorded, struck.store.open) == ({}, 1)
+
+
+@pytest.mark.parametrize("stop", [TimedOut("too long"), Interrupted("its time is up")])
+def test_what_the_threads_of_a_map_get_after_its_stop_is_recorded(
+    stop: Stop, struck: Struck, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    struck.stop = stop
+    monkeypatch.setattr(step_map, "RETURNING", 60.0)
+    asked, answers = list[int](), queue.SimpleQueue[str]()
+
+    def item(n: int) -> str:
+        asked.append(n)
+        return answers.get()
+
+    struck.perform(StepMap(struck.journal, "item", item, range(3), at_once=2).run)
+    eventually(lambda: len(asked) == 2, why="two are out")
+    struck.strike(tries=20)  # which is done, or it finds by itself that it is to stop
+    for _ in range(2):
+        answers.put("paid")
+    struck.end()
+    assert (list(struck.store.recorded.values()), struck.store.open, len(asked)) == (['"paid"'] * 2, 0, 2)
+    assert isinstance(struck.raised, type(stop))
+
+
+def test_a_map_that_is_stopped_with_calls_that_do_not_return_says_so(
+    struck: Struck, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(step_map, "RETURNING", 0.0)
+    gone, stuck = threading.Event(), threading.Event()
+
+    def item(_: int) -> None:
+        gone.set()
+        stuck.wait(60)
+
+    struck.perform(StepMap(struck.journal, "item", item, [0], at_once=1).run)
+    assert gone.wait(60)
+    assert struck.strike(tries=1000)
+    struck.end()
+    stuck.set()
+    assert (struck.store.recorded, struck.store.open) == ({}, 1)
+    assert [one.getMessage() for one in caplog.records] == ["item is stopped with 1 calls out, which are in doubt"]
 
 
 @pytest.mark.parametrize("stop", [TimedOut("too long"), Interrupted("its time is up")])

@@ -12,11 +12,12 @@ from runner.testing import ModelServer
 from ...support.counting_service import ANSWER, POST, CountingService, counting_service
 
 SLOW = 2.5  #: seconds that an answer takes, so that it comes after the timeout of its task
+SOON = 1.5  #: the same, so that it comes soon after that
 
 
 @pytest.fixture
 def service() -> Iterator[CountingService]:
-    with counting_service(lambda *_: SLOW) as server:
+    with counting_service(lambda said, _: SOON if said == "soon" else SLOW) as server:
         yield server
 
 
@@ -38,21 +39,33 @@ CREW = (
             return post("it")
         return await ctx.step("call", call)
 
+    def mapped(ctx):
+        return ctx.map(post, ["soon"])[0]
+
     def model(ctx):
         return LLM(model="openai/m").call("Say something.")
 
-    crew = Crew(tasks=[Task(name="t", run={run}, pool="thread", timeout=1.0, max_retries=2, retry_delay=0.01)])
+    crew = Crew(tasks=[Task(name="t", run={run}, pool="{pool}", timeout=1.0, max_retries=2, retry_delay=0.01)])
 """
 )
 
 
-@pytest.mark.parametrize("run", ["step", "blocking", "in_its_own_threads"])
+@pytest.mark.parametrize(
+    ("run", "pool"),
+    [
+        ("step", "thread"),
+        ("blocking", "thread"),
+        ("in_its_own_threads", "thread"),
+        ("mapped", "thread"),
+        ("mapped", "process"),
+    ],
+)
 def test_what_a_call_gave_after_the_timeout_is_not_paid_again(
-    run: str, fleet: Any, client: Client, crew_of: Any, service: CountingService
+    run: str, pool: str, fleet: Any, client: Client, crew_of: Any, service: CountingService
 ) -> None:
     # Given a call that blocks its thread for longer than its task may take
-    fleet.start("--pool", "shared")
-    handle = client.submit(crew_of(CREW.format(url=service.url, run=run)))
+    fleet.start("--pool", "shared" if pool == "thread" else "prefork")
+    handle = client.submit(crew_of(CREW.format(url=service.url, run=run, pool=pool)))
     # When it is answered, then the attempt fails, and the next one has the answer
     result = handle.wait(60)
     assert (result.status, result.result) == ("completed", ANSWER)
@@ -68,7 +81,7 @@ def test_what_a_model_answered_after_the_timeout_is_not_paid_again(fleet: Any, c
 
     with ModelServer(answer) as models:
         fleet.start("--pool", "shared", **models.environment)
-        result = client.submit(crew_of(CREW.format(url="", run="model"))).wait(60)
+        result = client.submit(crew_of(CREW.format(url="", run="model", pool="thread"))).wait(60)
         assert (result.status, result.result) == ("completed", "here")
         assert (models.summary()["requests"], result.ledger["paid"], result.ledger["in_doubt"]) == (1, 1, 0)
 
