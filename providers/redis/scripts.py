@@ -383,7 +383,7 @@ def specifications(tasks: Iterable[PlannedTask], *, needs: int | None = None) ->
 OWN_FIELDS = ("inputs", "beginning")  #: fields in which the runs of a batch differ
 _NUMBERS = ("keep", "max_checkpoints")  #: fields with which scripts count
 _FIELDS_FIRST = (
-    *("bundle", "module", "attr", "adapter", "plan", "crew", "checkpoint_on", "batch", "branch", "live"),
+    *("like", "bundle", "module", "attr", "adapter", "plan", "crew", "checkpoint_on", "batch", "branch", "live"),
     *("protocol", "events"),
 )
 """Those that a claim and a commit look for. A field of a small hash is searched for from the start."""
@@ -418,10 +418,13 @@ def _begun_runs(plan: Plan, fields: Mapping[str, str], batch: str) -> dict[str, 
         **{"tasks": len(plan.tasks), "envelope": ""},
         **({"direct": 1, "sends": len(ready)} if direct else {}),
     }
+    numbers = {name: fields[name] for name in _NUMBERS}
+    alike = flat({name: value for name, value in (every | numbers).items() if name != "batch"})
+    every["like"] = hashlib.sha1(alike.encode(), usedforsecurity=False).hexdigest()[:16]
     return {
         "sha": fields["bundle"],
         "fields": flat({name: every.pop(name) for name in _FIELDS_FIRST if name in every} | every),
-        **{name: fields[name] for name in _NUMBERS},
+        **numbers,
         "queue": queue,
         "direct": int(direct),
         "on": fields.get("checkpoint_on", ""),

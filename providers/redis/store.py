@@ -198,6 +198,7 @@ class ClaimedTask(RunEvents):
             "stamp": stamp(),
             "process": how.get("process", ""),
             "queue": how.get("queue", ""),
+            "like": self._claim.like,
             "nonce": nonce,
             "recorded": self._log.count if self._log is not None else 0,
             "events": [] if sent is None or sent.sequence is not None else [sent.nonce],
@@ -218,7 +219,8 @@ class ClaimedTask(RunEvents):
         if len(answer) > 3:
             self.end_events = (answer[3], answer[4])
         if len(answer) > 5:
-            self.next = claimed(self._claim.worker, answer[5])
+            given = answer[5]
+            self.next = claimed_like(self._claim, given) if given[0] == "like" else claimed(self._claim.worker, given)
         return str(answer[2])
 
     def _find_lost_writes(self) -> bool:
@@ -345,11 +347,11 @@ def mark(client: Client, job: Job, trigger: str) -> None:
 def claimed(worker: str, given: list[Any], job: Job | None = None) -> Claim:
     """The claim that a script gave, as ``claim.lua`` says; without a ``job`` it names that itself (``commit.lua``)."""
     _, token, failures, failed, bundle, module, attr, adapter, inputs, plan_digest, crew, standin = given[:12]
-    of_branch, of_task, of_claim, first, triggers, agent, opens, rerun_mask, changed, many = given[12:22]
-    at = 22
+    of_branch, of_task, of_claim, first, triggers, agent, opens, rerun_mask, changed, like, many = given[12:23]
+    at = 23
     if job is None:
-        task, attempt, run_id, branch = given[22:26]
-        job, at = Job(run_id, branch, task, attempt), 26
+        task, attempt, run_id, branch = given[23:27]
+        job, at = Job(run_id, branch, task, attempt), 27
     context, recorded = given[at : at + many], given[at + many :]
     return Claim(
         job=job,
@@ -370,6 +372,21 @@ def claimed(worker: str, given: list[Any], job: Job | None = None) -> Claim:
         context={key: unpack_output(value) for key, value in _pairs(context) if value} if context else {},
         recorded=dict(_pairs(recorded)) if recorded else {},
         stored_inputs=(inputs, changed),
+        like=like,
+    )
+
+
+def claimed_like(claim: Claim, given: list[Any]) -> Claim:
+    """The first claim on a run that is like another one's at its own first claim, of which ``commit.lua`` gave what is
+    new."""
+    _, token, run_id, inputs = given
+    return claim._replace(
+        job=Job(run_id, claim.job.branch, claim.job.task, 1),
+        token=token,
+        inputs=_inputs(inputs, ""),
+        recorded={},
+        context={},
+        stored_inputs=(inputs, ""),
     )
 
 

@@ -94,6 +94,7 @@ class Claim(NamedTuple):
     standin: str = ""
     #: the run's inputs, and those that differ on the branch, as JSON: those of its next task are made of them
     stored_inputs: tuple[str, str] = ("{}", "")
+    like: str = ""  #: a digest of all that its run does not have for itself, if this is the first that happens to it
 
 
 ANY = "*"  #: a process that takes whatever environment a run asks for

@@ -48,7 +48,7 @@ class Cost(NamedTuple):
 
 
 BUDGETS = {
-    "submitted run": Cost(calls=168, commands=21, received=1675),
+    "submitted run": Cost(calls=168, commands=21, received=1703),
     "run of a batch": Cost(calls=14, commands=7, received=57),
     "result of a batch": Cost(calls=68, commands=3, received=194),
 }

@@ -151,12 +151,12 @@ class Cost(NamedTuple):
 
 
 BUDGETS = {
-    "task": Cost(calls=205, sent=2, trips=2, inside=44, received=887, answered=786),
+    "task": Cost(calls=203, sent=2, trips=2, inside=44, received=893, answered=790),
     "next task": Cost(calls=166, sent=1, trips=1, inside=25, received=308, answered=50),
-    "next run": Cost(calls=181, sent=1, trips=1, inside=48, received=499, answered=337),
-    "next run of a batch": Cost(calls=183, sent=1, trips=1, inside=50, received=499, answered=337),
+    "next run": Cost(calls=177, sent=1, trips=1, inside=45, received=521, answered=89),
+    "next run of a batch": Cost(calls=180, sent=1, trips=1, inside=47, received=521, answered=89),
     # 902.0 calls, and up to 1.9 more on a busy machine.
-    "agent": Cost(calls=903, sent=6, trips=4, inside=71, received=2326, answered=803),
+    "agent": Cost(calls=903, sent=6, trips=4, inside=71, received=2326, answered=807),
     "step": Cost(calls=34, sent=1, trips=1, inside=6, received=438, answered=78),
     # One of them keeps what a coroutine awaited, although its task is stopped by then.
     "mapped step": Cost(calls=35, sent=0, trips=0, inside=0, received=40, answered=1),

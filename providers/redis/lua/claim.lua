@@ -11,17 +11,19 @@
 -- Returns one list: "claimed", the token, failures since the branch was last resumed and since ever, the run's bundle, module, attr,
 -- adapter, inputs, plan, crew and standin, the sequences of the branch's start, the task's, and this claim's own event, 1 if that is the
 -- first one since the branch's start, the triggers of the run's checkpoints, the start of its agent, if that is at work, 1 if the task is
--- the first that was ever claimed on the branch, what the branch does, the inputs that differ on it, how many of what follows are the
+-- the first that was ever claimed on the branch, what the branch does, the inputs that differ on it, what the run is like if this is the first
+-- that happens to it ("" otherwise), how many of what follows are the
 -- context's outputs with their tasks, these, and the recorded steps with their names;
 -- or {why not}: "gone", the branch's status, "taken", "unfit", "newer" (it is of a newer protocol than ours; likewise), or "unregistered" (beat first: a claim needs a lease);
 -- or {"environment", what the run asks for, bundle, module, attr, adapter}: it stays queued, and is sent on by who asked.
-local r = of_run(run)
+local r = of_run(run, "like")
 local branch = branch_key(run, name)
 local b = of_branch(branch)
 local status = b[1]
 if not r[1] or not status then return {"gone"} end
 local t = of_task(task)
 local mine, at = t[6] == nonce, now()
+set_likeness(r, mine and "2" or "1")
 if not mine then
   if status ~= "running" then return {status} end
   if t[1] ~= "queued" or t[2] ~= attempt then return {"taken"} end

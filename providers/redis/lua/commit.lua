@@ -1,7 +1,7 @@
 -- Commit a task: its output, the checkpoint and pruning, the tasks that it unlocks and their jobs, all or nothing.
 --
 -- KEYS home run branch task journal outputs
--- ARGV name:text key:text token:int worker:text output:text log_entry:text replayed:entries? next:tasks expansion:expansion? stamp:text process:text queue:text nonce:text recorded:int events:rest
+-- ARGV name:text key:text token:int worker:text output:text log_entry:text replayed:entries? next:tasks expansion:expansion? stamp:text process:text queue:text like:text nonce:text recorded:int events:rest
 -- USES now queued emit refuse send unlock close account journals checkpoint lifetime finish wait expand intact lost output take waiting
 --
 -- output: the record as JSON without its opening brace. log_entry: the task and what it used, as the rest of a JSON list that
@@ -9,13 +9,14 @@
 -- for this one, where needs is how many tasks each waits for in all. expansion: "" or, for a plan that grows by next, JSON of
 -- the shared texts to put, those gone, lines to note, and the version that all this was made from.
 -- process: "", or the process of the worker that continues with the first task that becomes ready: instead of being sent, it
--- is claimed as by claim.lua. queue: "", or where that process takes its next job if none became ready. nonce: one per commit,
+-- is claimed as by claim.lua. queue: "", or where that process takes its next job if none became ready.
+-- like: what the run is like, as claim.lua gave it. nonce: one per commit,
 -- so that a claim whose answer was lost can be asked again. recorded: how many steps the store acknowledged to this claim.
 -- events: nothing, or the nonce of events that were sent just before, of which it is not known whether they came.
 -- Returns {"untold"} where they did not,
 -- {"rewound"} where it has fewer steps, and they are not counted yet (find_lost_writes.lua needs the journal for that),
 -- {"committed", sequence, the branch's status (failed, where it was the last one and outputs of others are gone), the event's sequence, that of the branch's completion or 0, and where
--- one was claimed what claim.lua returns, with the task, attempt, run and branch before the outputs}, also when this very token
+-- one was claimed what claim.lua returns, with the task, attempt, run and branch before the outputs, or what waiting.lua does}, also when this very token
 -- committed before (the events' are 0 then), {"changed"} (the shared texts did: look again), or {"refused"}.
 if #ARGV > events + 1 or ARGV[events + 1] == "" then wrong("events", "a nonce") end
 local t = redis.call("HMGET", task, "token", "scope", "started", "prompt_tokens", "completion_tokens", "begun", "attempt",
@@ -77,12 +78,15 @@ if process ~= "" then
       break
     end
   end
-  if not going and queue ~= "" then waits = waiting(home, queue, run, adapter, environment) end
+  if not going and queue ~= "" then waits = waiting(home, queue, run, adapter, environment, like, key) end
 end
 redis.call("XLEN", events_key(run))
 local alone = false  -- whether it is the last, and nothing else of the branch is in flight
+local begun_only = latest == "2"  -- nothing has happened to the run but its beginning and this claim: it has one branch
 if left > 0 then
   redis.call("SCARD", open_key(branch))
+elseif begun_only then
+  alone = true
 else
   local open = redis.call("SRANDMEMBER", open_key(branch), 2)
   alone = #open == 1 and open[1] == key
@@ -109,7 +113,7 @@ elseif #next > (going and going.job.needs == 1 and 1 or 0) then
   intact_tasks(branch, next)
 end
 local known = {}
-local branches = alone and redis.call("SRANDMEMBER", branches_key(run), 2) or {}
+local branches = not alone and {} or begun_only and {name} or redis.call("SRANDMEMBER", branches_key(run), 2)
 if #branches == 1 then
   known.done, known.bundle, known.bare = branches, intact_last(home, bundle, batch), is_first or bare and is_bare(run, branch)
 elseif left <= 0 then

@@ -169,10 +169,10 @@ COSTS: dict[str, tuple[Callable[[Driver], Act], int]] = {
     "the same, where a job waits": (committed_beside_another, 21),
     "the last commit, whose process finds nothing": (
         lambda d: committed(d, plan_of("a"), process="p1", queue=QUEUE),
-        37,
+        35,
     ),
-    "the same, where a job waits for it": (lambda d: committed_beside_another(d, plan_of("a")), 50),
-    "the last commit, whose process takes from no queue": (lambda d: committed(d, plan_of("a"), process="p1"), 36),
+    "the same, where a job waits for it": (lambda d: committed_beside_another(d, plan_of("a")), 48),
+    "the last commit, whose process takes from no queue": (lambda d: committed(d, plan_of("a"), process="p1"), 34),
     "the last commit": (lambda d: committed(d, work=2), 37),
     "the last commit of a run that keeps checkpoints": (
         lambda d: committed(d, work=2, checkpoint_on=",task_completed,"),
@@ -180,7 +180,7 @@ COSTS: dict[str, tuple[Callable[[Driver], Act], int]] = {
     ),
     "a commit of many, of which nothing follows": (lambda d: committed(d, plan_of("a", "b")), 16),
     "the last of a long run": (lambda d: ended(d, 300), 34),
-    "a task of a plan that grows by nothing": (grown, 41),
+    "a task of a plan that grows by nothing": (grown, 39),
     "the first step": (lambda d: recorded(d, replayed=0), 7),
     "the second step": (lambda d: recorded(d, before=1, replayed=0), 5),
     "a step that stands for others": (lambda d: recorded(d, before=1, replayed=0, entry=None), 4),

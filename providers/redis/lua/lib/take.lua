@@ -45,11 +45,13 @@ local function given(r, b, key, t, found, ...)
   local scope, started, claimed = t[8] or "0", t[9] or "0", t[10] or "0"
   local answer = {"claimed", tonumber(t[7]), tonumber(t[5] or 0), tonumber(t[12] or 0), r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9] or "",
                   tonumber(scope), tonumber(started), tonumber(claimed), b[4] == scope .. " " .. claimed and 1 or 0, r[13] or "",
-                  found.at_work, b[5] == key and 1 or 0, b[2] or "", b[3] or "", #found.context, ...}
+                  found.at_work, b[5] == key and 1 or 0, b[2] or "", b[3] or "", r.like or "", #found.context, ...}
   for _, one in ipairs(found.context) do answer[#answer + 1] = one end
   for _, one in ipairs(found.recorded) do answer[#answer + 1] = one end
   return answer
 end
+-- What a run is like: a digest of all that it does not have for itself (scripts.py), if it has no events but these. r: of_run with it.
+local function set_likeness(r, events) r.like = r[15] == events and r[16] or "" end
 -- Whether more than usual may come of it: its journal is gone, a checkpoint is asked for, or old events go.
 local function is_seldom(r, t, found)
   return tonumber(t[14] or 0) > 0 and #found.recorded == 0 or asked_for(r[13], "task_started") or (r[15] or 0) % 100 == 99
