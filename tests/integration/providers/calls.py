@@ -102,6 +102,8 @@ class Beside:
         pipe.execute()
         self.write()
 
+        self.anew = ("EVALSHA", self._copy.sha, 0)  #: the command that has these keys, and no others
+
     def write(self) -> None:
         """Have these keys, and no others."""
         self._copy()
@@ -114,13 +116,12 @@ for _, key in ipairs(redis.call("KEYS", "*")) do redis.call("COPY", key, key, "D
 """
 
 
-def write_key(redis: "Redis", keyspace: Keyspace, name: bytes) -> None:
-    """Have this one as it is there, which may be not at all."""
+def key_of(keyspace: Keyspace, name: bytes) -> tuple[bytes | str | int, ...]:
+    """The command after which this one is as it is there, which may be not at all."""
     if name in keyspace:
         value, ttl = keyspace[name]
-        redis.restore(name, _later(ttl), value, replace=True)
-    else:
-        redis.delete(name)
+        return ("RESTORE", name, _later(ttl), value, "REPLACE")
+    return ("DEL", name)
 
 
 def _later(ttl: int) -> int:

@@ -1,7 +1,7 @@
 """A script that fails has changed nothing: whatever its arguments are, its keys hold, and the server refuses."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from runner.providers.redis.outages import forbidden, not_now
 from runner.testing import RedisServer, eventually
 
 from ...support.cluster import RedisCluster
-from .calls import Beside, Call, contents, history, read, recorded, write, write_key
+from .calls import Beside, Call, contents, history, key_of, read, recorded, write
 from .conftest import EXAMPLES
 from .driver import Driver
 from .observed import TEST_KEY
@@ -32,9 +32,13 @@ BROKEN = [
 WRITES = "rdb_changes_since_last_save"
 """What the server counts, in its own words. Of servers that save nothing it is all that they ever wrote."""
 
+COUNTED = f"return tonumber(redis.call('INFO', 'persistence'):match('{WRITES}:(%d+)'))"  #: a number is read at once
+
 FEW = 2 if EXAMPLES else 16  #: a script's calls but the first are made with one in so many of what may be wrong
 
 CALLS: list[Call] = []
+
+Command = tuple[bytes | str | int, ...]
 
 
 @pytest.fixture
@@ -58,17 +62,28 @@ def calls(driver: Driver, raw: Redis, clock: Any, server: RedisServer, monkeypat
     return CALLS
 
 
-def changes_nothing(call: Call, raw: Redis, what: str, **others: Any) -> RedisError | None:
-    """Why the call failed, if it did; then it must have written nothing, not even what was there."""
+def changes_nothing(
+    call: Call, raw: Redis, what: str, *, prepare: Sequence[Command] = (), settle: Sequence[Command] = (), **others: Any
+) -> RedisError | None:
+    """Why the call failed, if it did; then it must have written nothing, not even what was there.
+
+    ``prepare`` and ``settle`` are sent with it, around it.
+    """
     pipe = raw.pipeline(transaction=False)
-    pipe.info("persistence")
+    for command in prepare:
+        pipe.execute_command(*command)
+    pipe.eval(COUNTED, 0)
     call.again(pipe, **others)
-    pipe.info("persistence")
-    before, error, after = pipe.execute(raise_on_error=False)
+    pipe.eval(COUNTED, 0)
+    for command in settle:
+        pipe.execute_command(*command)
+    *prepared, before, error, after = (answers := pipe.execute(raise_on_error=False))[: len(prepare) + 3]
+    failed = [one for one in (*prepared, before, after, *answers[len(prepare) + 3 :]) if isinstance(one, Exception)]
+    assert not failed
     if not isinstance(error, RedisError):
         return None
     assert not isinstance(error, NoScriptError)
-    assert after[WRITES] == before[WRITES], f"{call.script.name}.lua with {what} did a half: {error}"
+    assert after == before, f"{call.script.name}.lua with {what} did a half: {error}"
     return error
 
 
@@ -116,18 +131,24 @@ def test_with_a_broken_argument(calls: list[Call], raw: Redis, name: str) -> Non
         raw.script_load(call.script.text)
         # Its other calls differ in what is given: each has some of the values, and what is checked is so in the first.
         values = BROKEN[number % FEW :: FEW] if number else BROKEN
+        anew: Sequence[Command] = ()  # what has all as it was is sent with the next call
         for slot, kind in zip(call.script.argv, call.script.types, strict=True):
             refused, given = 0, call.slots[slot]
             if kind == "rest":  # texts of any kind, of which none may miss, and none be one too many
                 for other in (given[:-1], given[1:], given[:-2], [*given, ""], [*given, "a", "b"]):
-                    assert other == given or changes_nothing(call, raw, slot, **{slot: other})
+                    if other != given:
+                        assert changes_nothing(call, raw, slot, prepare=anew, **{slot: other})
+                        anew = ()
                 continue
             for value in values:
-                if changes_nothing(call, raw, f"{slot}={value[:40]!r}", **{slot: value}):
-                    refused += 1
-                else:
-                    whole.write()
+                anew = (
+                    ()
+                    if changes_nothing(call, raw, f"{slot}={value[:40]!r}", prepare=anew, **{slot: value})
+                    else [whole.anew]
+                )
+                refused += not anew
             assert kind == "text" or number or refused > 10, f"{slot} is not checked"
+        whole.write()
         some = call.script.arguments(call.slots)
         before = raw.info("persistence")[WRITES]
         for missing in range(1, len(some) - len(call.script.keys)):
@@ -146,18 +167,20 @@ def test_with_a_key_that_is(calls: list[Call], raw: Redis, name: str, how: str) 
         call.again(raw)
         touched = sorted({*call.before, *map(bytes, raw.keys())} - {TEST_KEY.encode()})
         whole.write()
+        kinds, anew = dict(zip(touched, _types(raw, touched), strict=True)), list[Command]()
         for key in touched[number % FEW :: FEW] if number else touched:  # its other calls find the same keys, mostly
-            if how == "gone":
-                raw.delete(key)
-            elif raw.type(key) == b"string":
-                raw.delete(key)
-                raw.hset(key, "a", "1")
-            else:
-                raw.set(key, "somebody else's")
-            if changes_nothing(call, raw, f"{key!r} {how}"):
-                write_key(raw, call.before, key)
-            else:
-                whole.write()
+            broken: list[Command] = [("DEL", key)]
+            if how != "gone":
+                broken += [("HSET", key, "a", "1") if kinds[key] == b"string" else ("SET", key, "somebody else's")]
+            refused = changes_nothing(call, raw, f"{key!r} {how}", prepare=[*anew, *broken])
+            anew = [key_of(call.before, key) if refused else whole.anew]
+
+
+def _types(redis: Redis, names: Sequence[bytes]) -> list[bytes]:
+    pipe = redis.pipeline(transaction=False)
+    for name in names:
+        pipe.type(name)
+    return pipe.execute()
 
 
 @pytest.mark.parametrize("name", scripts.names())
@@ -220,31 +243,30 @@ def is_well_again(redis: Redis) -> None:
     redis.replicaof("NO", "ONE")
 
 
-@pytest.mark.parametrize(
-    ("refuses", "error"),
-    [(is_full, "OOM"), (has_no_replica, "NOREPLICAS"), (is_a_replica, "READONLY"), (cannot_save, "MISCONF")],
-)
-def test_on_a_server_that_refuses(
-    calls: list[Call], own_server: RedisServer, refuses: Callable[[Redis], None], error: str
-) -> None:
+REFUSALS = {"OOM": is_full, "NOREPLICAS": has_no_replica, "READONLY": is_a_replica, "MISCONF": cannot_save}
+
+
+def test_on_a_server_that_refuses(calls: list[Call], own_server: RedisServer) -> None:
     """A script is refused at its first write, or it comes to its end: a server does not refuse in the middle."""
-    refused = set()
+    refused: dict[str, set[str]] = {error: set() for error in REFUSALS}
     with Redis.from_url(own_server.url) as redis:
         for call in calls:
-            write(redis, call.before)
+            beside = Beside(redis, call.before)
             call.again(redis)
             whole = done(redis)
-            write(redis, call.before)
-            refuses(redis)
-            before = contents(redis)
-            if (why := failure(call, redis)) is None:
-                assert done(redis) == whole, f"{call.script.name}.lua did a half"
-            else:
-                assert error in f"{type(why).__name__} {why}".upper().replace("OUTOFMEMORY", "OOM")
-                assert contents(redis) == before, f"{call.script.name}.lua did a half"
-                refused.add(call.script.name)
-            is_well_again(redis)
-    assert refused >= {"claim", "commit", "create_run", "fork", "record_step", "begin_step", "fail", "put_state"}
+            for error, refuses in REFUSALS.items():
+                beside.write()
+                refuses(redis)
+                before = redis.eval(COUNTED, 0)
+                if (why := failure(call, redis)) is None:
+                    assert done(redis) == whole, f"{call.script.name}.lua did a half"
+                else:
+                    assert error in f"{type(why).__name__} {why}".upper().replace("OUTOFMEMORY", "OOM")
+                    assert redis.eval(COUNTED, 0) == before, f"{call.script.name}.lua did a half"
+                    refused[error].add(call.script.name)
+                is_well_again(redis)
+    needed = {"claim", "commit", "create_run", "fork", "record_step", "begin_step", "fail", "put_state"}
+    assert {error: needed - names for error, names in refused.items()} == {error: set() for error in REFUSALS}
 
 
 def test_while_a_slot_moves_to_another_node(calls: list[Call], tmp_path: Path) -> None:
@@ -253,6 +275,8 @@ def test_while_a_slot_moves_to_another_node(calls: list[Call], tmp_path: Path) -
         names = {key for call in calls for key in call.before}
         slots = {slot_of(found[1].decode()) for key in names if (found := re.search(rb"\{(.+?)\}", key))}
         there, waited, seen = cluster.id_of(1), set[str](), set[str]()
+        moving: list[Command] = [("CLUSTER", "SETSLOT", slot, "MIGRATING", there) for slot in slots]
+        settled: list[Command] = [("CLUSTER", "SETSLOT", slot, "STABLE") for slot in slots]
         for number, call in enumerate(calls):
             write(redis, call.before)
             call.again(redis)
@@ -263,20 +287,20 @@ def test_while_a_slot_moves_to_another_node(calls: list[Call], tmp_path: Path) -
             seen.add(call.script.name)
             touched = sorted({*call.before, *read(redis)} - {TEST_KEY.encode()})
             for gone in [None, *touched[number % few :: few]]:
-                if gone is not None:
-                    redis.delete(gone)
-                for slot in slots:
-                    redis.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", there)
-                why = changes_nothing(call, redis, f"{gone!r} gone")
-                for slot in slots:
-                    redis.execute_command("CLUSTER", "SETSLOT", slot, "STABLE")
+                why = changes_nothing(
+                    call,
+                    redis,
+                    f"{gone!r} gone",
+                    prepare=[*([("DEL", gone)] if gone is not None else []), *moving],
+                    settle=settled,
+                )
                 if why is None:
                     write(redis, call.before)
                     continue
                 assert isinstance(why, AskError | TryAgainError) or NOT_HERE in str(why), why
                 waited.add(call.script.name)
                 if gone is not None:
-                    write_key(redis, call.before, gone)
+                    redis.execute_command(*key_of(call.before, gone))
         with_homes = {name for name in scripts.names() if "home" in scripts.load(name).keys}
         assert waited >= {*with_homes, "record_step", "append_event", "beat", "mark", "note"}
 

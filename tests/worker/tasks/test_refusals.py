@@ -14,6 +14,8 @@ from runner.providers.redis.claimed_steps import AWAY
 from runner.testing import Command, FaultProxy, Fleet, RedisServer, Refuse
 from runner.testing.fault_proxy import ANSWERED
 
+from ...support.soak import in_soak
+
 CREW = """
     def stepping(ctx):
         hold("stepping")
@@ -104,15 +106,14 @@ def nothing_happened(handle: Any, trace: Any, fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "pool"),
+    ("kind", "seconds", "pool"),
     [
-        (0.2, "threads"),
-        (2.0, "prefork"),
-        pytest.param(0.2, "prefork", marks=pytest.mark.soak),
-        pytest.param(2.0, "threads", marks=pytest.mark.soak),
+        *((kind, 0.2, "threads") for kind in REFUSALS),
+        *(("NOREPLICAS", 2.0, "prefork"), ("MASTERDOWN", 2.0, "prefork")),  # writes alone, and everything
+        *in_soak(*((kind, 2.0, "prefork") for kind in ("OOM", "READONLY", "MISCONF"))),
+        *in_soak(*((kind, *other) for kind in REFUSALS for other in ((0.2, "prefork"), (2.0, "threads")))),
     ],
 )
-@pytest.mark.parametrize("kind", REFUSALS)
 def test_a_refusal_that_passes_is_waited_for(
     kind: str, seconds: float, pool: str, admin: Redis, own_fleet: Fleet, at_work: Any, trace: Any, eventually: Any
 ) -> None:
