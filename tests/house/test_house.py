@@ -35,7 +35,6 @@ LONGER: dict[str, str] = {
     "tests/worker/adapters/test_programs.py": "a few lines of code for each shape of a program",
     "tests/worker/adapters/styles.py": "the few files of each way to lay out a project",
     "tests/integration/providers/test_scripts.py": "one section for each script",
-    "tests/integration/providers/operations.py": "one method for each operation of a store",
     "providers/redis/claimed_steps.py": "a step's note and its record, by the same counts of what is under way",
     "runner/journal/records.py": "one method for each way to find a record, and to write one",
     "runner/events/bus.py": "and each of these",

@@ -20,7 +20,10 @@ from runner.providers.redis import run_events
 from . import plans
 from .conftest import EXAMPLES, Clock, LossyLine
 from .driver import LEASE
-from .operations import BUNDLES, QUEUES, Event, Operations
+from .run_operations import RunOperations
+from .sides import BUNDLES, QUEUES, Event
+from .task_operations import TaskOperations
+from .worker_operations import WorkerOperations
 
 WORKERS = ("w0", "w1", "w2")
 STEPS = ("fetch", "ask#2", "sum 'ü' %1")
@@ -70,7 +73,7 @@ ACTIONS: dict[str, Callable[["Protocol"], Any] | None] = {
 WORK = ("create", "deliver", "deliver", "do_step", "end")
 
 
-class Protocol(Operations):
+class Protocol(RunOperations, WorkerOperations, TaskOperations):
     """Several runs, workers and supervisors; messages get lost and doubled, answers too, and writes come late."""
 
     asked: list[tuple[Job, str, str, str]]
@@ -370,7 +373,7 @@ class Protocol(Operations):
             found = self.claim(job, worker)
             while found is not None:  # of some, its process continues with what comes after them
                 self.commit(found, process="p0" if next(self.numbers) % 2 else "")
-                found = self._task(found).redis.next
+                found = self.task_of(found).redis.next
 
 
 @pytest.mark.timeout(0 if EXAMPLES else 600)
