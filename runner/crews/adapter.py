@@ -131,7 +131,7 @@ class NativeAdapter:
 
     def is_of_one_task(self, crew: Crew) -> bool:
         """Whether each task needs a crew object of its own, because callbacks may change theirs."""
-        return bool(callback_state.owners(crew))
+        return bool(callback_state.owners(crew).objects)
 
     def perform(self, crew: Crew, work: Work, *, is_begun: bool = False) -> str:
         """Do the task: its ``run``, or its agent; then its guardrails and callbacks. The kickoff ``is_begun`` where its

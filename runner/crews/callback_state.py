@@ -1,24 +1,18 @@
-"""Carries the state of objects whose methods are crew callbacks over to the next callback, also in another process.
-
-That includes values that are JSON, and pydantic models of the crew's own code.
-"""
+"""Objects whose methods are callbacks of a crew: their state goes on to the next callback, also in another process."""
 
 import dataclasses
 import inspect
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic import BaseModel
 
 from runner.bundles.isolation import PREFIX
 from runner.core.plain_text import of_class
+from runner.journal.object_state import Handle, ObjectState, State, stored
 
 Callback = Callable[..., Any]
-State = dict[str, dict[str, Any]]
 
-_MODEL = "model of pydantic"
 _ATOMS = frozenset({str, int, float, bool, bytes, type(None)})  #: types of values that hold no others, and never change
 
 
@@ -27,7 +21,7 @@ def is_closing(callback: Callback) -> bool:
     return getattr(_behind(callback), "__name__", "") == "close_mcp_server"
 
 
-def owners(crew: Any) -> dict[str, Any]:
+def owners(crew: Any) -> ObjectState:
     """Return the objects whose methods are callbacks of the crew, by a name that is the same in each process."""
     found: dict[str, Any] = {}
     for callback in (*crew.before_kickoff_callbacks, *crew.after_kickoff_callbacks):
@@ -39,37 +33,19 @@ def owners(crew: Any) -> dict[str, Any]:
             again += 1
             name = f"{type(owner).__name__}_{again}"
         found[name] = owner
-    return found
+    return ObjectState(found)
 
 
-def snapshot(owners: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the current state of these objects, for `left_on` to compare with."""
-    return {name: {key: _seen(value) for key, value in vars(owner).items()} for name, owner in owners.items()}
-
-
-def left_on(owners: Mapping[str, Any], before: Mapping[str, Mapping[str, Any]]) -> tuple[State, list[str]]:
+def left_on(owners: ObjectState, before: Mapping[str, Mapping[str, Any]]) -> tuple[State, list[str]]:
     """Return the attributes set on these objects since then, and a description of each that cannot be stored."""
-    state: State = {}
-    lost = []
-    for name, owner in owners.items():
-        for key, value in vars(owner).items():
-            if key in before[name] and before[name][key] == _seen(value):
-                continue
-            try:
-                state.setdefault(name, {})[key] = _as_json(value)
-            except (PydanticSerializationError, TypeError, ValueError, RecursionError):
-                lost.append(f"{name}.{key} is {of_class(value)}, which is not JSON: tasks do not see it")
-    return {name: found for name, found in state.items() if found}, lost
+    state, lost = owners.changed(before)
+    values = [(name, key, vars(owners.objects[name])[key]) for name, key in lost]
+    return state, [
+        f"{name}.{key} is {of_class(value)}, which is not JSON: tasks do not see it" for name, key, value in values
+    ]
 
 
-def put_on(owners: Mapping[str, Any], state: Mapping[str, Mapping[str, Any]]) -> None:
-    """Set the stored attributes on these objects."""
-    for name, found in state.items():
-        for key, value in found.items() if name in owners else ():
-            setattr(owners[name], key, _from_json(value, owners[name]))
-
-
-def keep(owners: Mapping[str, Any]) -> Callable[[], None]:
+def keep(owners: ObjectState) -> Callable[[], None]:
     """Remember the state of these objects, and the content of the lists, dicts, sets and data records in them.
 
     Returns a function that restores it in the same objects. Of other objects only the identity is restored.
@@ -78,7 +54,7 @@ def keep(owners: Mapping[str, Any]) -> Callable[[], None]:
     dicts: dict[int, tuple[dict[Any, Any], dict[Any, Any]]] = {}
     sets: dict[int, tuple[set[Any], set[Any]]] = {}
     slots: dict[int, tuple[Any, dict[str, Any]]] = {}
-    left: list[Any] = [vars(owner) for owner in owners.values()]
+    left: list[Any] = [vars(owner) for owner in owners.objects.values()]
     while left:
         one = left.pop()
         if type(one) in _ATOMS:
@@ -137,7 +113,7 @@ def _is_data(value: Any) -> bool:
     """Whether the value is a record that contains only JSON, of a class in the crew's own code."""
     if not (isinstance(value, BaseModel) or dataclasses.is_dataclass(value)) or isinstance(value, type):
         return False
-    return type(value).__module__.startswith(PREFIX) and not isinstance(_seen(value), tuple)
+    return type(value).__module__.startswith(PREFIX) and not isinstance(stored(value), Handle)
 
 
 def _owner(callback: Callback) -> Any:
@@ -157,31 +133,3 @@ def _behind(callback: Callback) -> Callback:
 def _closed_over(callback: Callback) -> dict[str, Any]:
     function = inspect.unwrap(callback)
     return dict(inspect.getclosurevars(function).nonlocals) if inspect.isfunction(function) else {}
-
-
-def _seen(value: Any) -> Any:
-    """Return a value that differs if the given one changed: its JSON, or its identity."""
-    try:
-        return _as_json(value)
-    except Exception:  # whatever its own code says to being looked at
-        return ("object", id(value))
-
-
-def _as_json(value: Any) -> Any:
-    if isinstance(value, BaseModel):
-        return {_MODEL: type(value).__name__, "fields": value.model_dump(mode="json")}
-    if callable(value):
-        raise TypeError("a function is not JSON")
-    return to_jsonable_python(value, inf_nan_mode="null")
-
-
-def _from_json(value: Any, owner: Any) -> Any:
-    if not isinstance(value, dict) or _MODEL not in value:
-        return value
-    model = getattr(sys.modules.get(type(owner).__module__), str(value[_MODEL]), None)
-    if not (isinstance(model, type) and issubclass(model, BaseModel)):
-        return value["fields"]
-    try:
-        return model.model_validate(value["fields"])
-    except ValidationError:
-        return value["fields"]

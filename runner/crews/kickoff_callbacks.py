@@ -23,6 +23,7 @@ from runner.core.plan.dependencies import EVERYTHING
 from runner.crews import callback_state
 from runner.crews.crew import Crew, CrewOutput, output_of
 from runner.engine.work import Work
+from runner.journal.object_state import ObjectState, State
 
 BEFORE, AFTER = BEFORE_KICKOFF, "after_kickoff"
 KEYS = frozenset({BEFORE, AFTER})
@@ -72,16 +73,14 @@ def begin(crew: Crew, work: Work, needed: frozenset[str]) -> str:
     return outputs.dump(*outputs.from_value({"inputs": inputs, **({"self": state} if state else {})}))
 
 
-def before(
-    callbacks: Callbacks, own: Mapping[str, Any], inputs: Any, work: Work
-) -> tuple[dict[str, Any] | None, callback_state.State]:
+def before(callbacks: Callbacks, own: ObjectState, inputs: Any, work: Work) -> tuple[dict[str, Any] | None, State]:
     """Call the callbacks one after the other. Returns the inputs that they made, and the attributes that they set on
     their objects. Each is recorded: a completed one is not called again when the task restarts."""
-    state: callback_state.State = {}
+    state: State = {}
     for callback in callbacks:
 
         def call(found: Any, callback: Any = callback) -> Any:
-            seen = callback_state.snapshot(own)
+            seen = own.seen()
             made = callback(found)
             left, lost = callback_state.left_on(own, seen)
             for what in lost:
@@ -90,7 +89,7 @@ def before(
 
         said = work.journal.step(BEFORE, call, ({} if inputs is None else inputs,), {}, counted=False)
         inputs = said["inputs"]
-        callback_state.put_on(own, said["state"])
+        own.put(said["state"])
         for name, found in said["state"].items():
             state.setdefault(name, {}).update(found)
     return inputs, state
@@ -117,21 +116,21 @@ def begun(crew: Crew, work: Work) -> Iterator[Work]:
 
     If several runs share the objects in this process, their tasks take turns.
     """
-    state: callback_state.State = {}
+    state: State = {}
     own = callback_state.owners(crew)
     if BEFORE in work.plan.by_key and work.key != BEFORE:
         inputs, state = changed(work)
         work = dataclasses.replace(work, inputs=inputs or {})
-    if not own or not (state or work.key in KEYS):
+    if not own.objects or not (state or work.key in KEYS):
         yield work
         return
     with _alone_with(crew, own, work):
-        callback_state.put_on(own, state)
+        own.put(state)
         yield work
 
 
 @contextlib.contextmanager
-def _alone_with(crew: Crew, own: Mapping[str, Any], work: Work) -> Iterator[None]:
+def _alone_with(crew: Crew, own: ObjectState, work: Work) -> Iterator[None]:
     """While this is open, no other task of this process uses these objects; afterwards they are restored."""
     if (turn := _turns.get(id(crew))) is None:
         turn = _turns.setdefault(id(crew), threading.Lock())
@@ -148,7 +147,7 @@ def _alone_with(crew: Crew, own: Mapping[str, Any], work: Work) -> Iterator[None
         turn.release()
 
 
-def changed(work: Work) -> tuple[dict[str, Any] | None, callback_state.State]:
+def changed(work: Work) -> tuple[dict[str, Any] | None, State]:
     """Return the inputs and the objects' attributes as the first callbacks left them. Raises `TaskError`."""
     found = stored(work, BEFORE)
     inputs, state = found.get("inputs"), found.get("self", {})

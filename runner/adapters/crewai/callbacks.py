@@ -20,6 +20,7 @@ from runner.crews import callback_state
 from runner.crews.callback_state import is_closing
 from runner.journal.current_journal import journal_here
 from runner.journal.journal import Journal
+from runner.journal.object_state import ObjectState
 
 Callback = Callable[..., Any]
 
@@ -157,16 +158,16 @@ def _of_step(name: str, callback: Callback, journal: Journal) -> Callback:
 
 
 @_once
-def _of_inputs(name: str, callback: Callback, whose: dict[str, Any], journal: Journal) -> Callback:
+def _of_inputs(name: str, callback: Callback, whose: ObjectState, journal: Journal) -> Callback:
     """Wrap a callback that receives the crew's inputs and returns them, changed or not; recorded if they are JSON."""
 
     def recorded(inputs: Any) -> Any:
         live: list[Any] = []
 
         def call(*_: Any) -> Any:
-            before = callback_state.snapshot(whose)
+            before = whose.seen()
             live.append(callback(inputs))
-            left, _lost = callback_state.left_on(whose, before)
+            left, _lost = whose.changed(before)
             return {"inputs": live[0], "state": left} if _is_json(live[0]) else None
 
         if not _is_json(inputs):
@@ -176,7 +177,7 @@ def _of_inputs(name: str, callback: Callback, whose: dict[str, Any], journal: Jo
             return live[0]
         if said is None:
             return callback(inputs)
-        callback_state.put_on(whose, said["state"])
+        whose.put(said["state"])
         return said["inputs"]
 
     return recorded

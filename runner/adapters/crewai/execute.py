@@ -88,7 +88,7 @@ def _perform(crew: Crew, work: Work, carried: ToolStateCarrier, kickoff_events: 
             "files": {} if wanted else None,  # what was written comes over this
             "usage": usage.of(crew, work),
             "cached": kept.added,
-            "tools": carried.left,
+            "tool_state": carried.left,
         }
     beside = {name: found for name, found in beside.items() if found or (name == "files" and found is not None)}
     return json.dumps({**stored, **beside}, ensure_ascii=False)

@@ -47,7 +47,7 @@ def inputs(crew: Crew, work: Work) -> dict[str, Any] | None:
     if BEFORE not in work.plan.by_key:
         return dict(work.inputs) or None
     changed, state = kickoff_callbacks.changed(work)
-    callback_state.put_on(own, state)
+    own.put(state)
     return changed
 
 

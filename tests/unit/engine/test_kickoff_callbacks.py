@@ -242,3 +242,37 @@ def test_counts_orders_and_slots_stand_for_each_run_as_they_did_for_the_first(he
     here.work()
     for run in started:
         assert json.loads(here.texts(run)["one"]) == [{"before": 1}, ["a", "b"], ["a", "b"], "", []]
+
+
+TYPED = """
+    import datetime
+    from dataclasses import dataclass
+    from pydantic import BaseModel
+    from runner import Crew, Task
+
+    class Seen(BaseModel):
+        names: list[str] = []
+
+    @dataclass
+    class Last:
+        name: str = ""
+
+    def made():
+        team = Team()
+        return Crew(tasks=[Task(name="one", run=team.one)], before_kickoff_callbacks=[team.begin])
+
+    class Team:
+        def begin(self, inputs):
+            self.apart, self.day = {inputs["who"]}, datetime.date(2026, 1, 2)
+            self.seen, self.last, self.pair = Seen(names=["a"]), Last("b"), (1, 2)
+            return inputs
+
+        def one(self, ctx):
+            return repr([self.apart, self.day, self.seen, self.last, self.pair])
+    """
+
+
+def test_what_they_leave_on_their_object_keeps_its_types(here: InProcess, runs: Any) -> None:
+    (run,) = runs(TYPED, "ann")
+    here.work()
+    assert here.texts(run)["one"] == ("[{'ann'}, datetime.date(2026, 1, 2), Seen(names=['a']), Last(name='b'), (1, 2)]")
