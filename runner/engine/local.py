@@ -21,7 +21,7 @@ from runner.engine.observers import Observers
 from runner.journal.cancellation.cancel_scope import CancelScope, Wakeup, Write
 from runner.journal.cancellation.timing import timed
 from runner.journal.nested import ChildJournal
-from runner.journal.recorder import OneByOne
+from runner.journal.recorder import OneByOne, Uncounted
 
 T = TypeVar("T")
 F = TypeVar("F", bound="Future[Any] | asyncio.Task[Any]")
@@ -83,6 +83,9 @@ async def aperform(begin: Callable[[T], "asyncio.Task[list[T]]"], ready: Iterabl
         raise schedule.failure
 
 
+_NONE = Uncounted()  #: no task is around the kickoff
+
+
 class Steps(OneByOne):
     """The recorded steps of one task, in ``known``: they are kept over its attempts, and in checkpoints."""
 
@@ -91,34 +94,15 @@ class Steps(OneByOne):
     ) -> None:
         self._known, self._nest, self._under = known, nest, f"{key}:"
         self._usage = usage
+        outer: Uncounted | ChildJournal = nest or _NONE  # within one process no step can be in doubt; in a run it can
+        self.can_wait = outer.can_wait  # at the terminal nobody waits
+        self.begin_step, self.mark_sent, self.drop_step = outer.begin_step, outer.mark_sent, outer.drop_step
 
     @property
     def recorded(self) -> dict[str, str]:
         """Return the recorded steps."""
         outer = self._nest.recorded(self._under) if self._nest is not None else {}
         return {**outer, **self._known}
-
-    def begin_step(
-        self, entry: AccountKey = STEP, *, supersedes: Sequence[AccountKey] = (), intent_only: bool = False
-    ) -> None:
-        """Within one process no step can be in doubt; in an enclosing task on the fleet it can."""
-        if self._nest is not None:
-            self._nest.begin(entry, supersedes=supersedes, intent_only=intent_only)
-
-    def mark_sent(self, entry: AccountKey) -> None:
-        """A call that was only intended is being sent."""
-        if self._nest is not None:
-            self._nest.mark_sent(entry)
-
-    def drop_step(self, entry: AccountKey = STEP, *, intent_only: bool = False) -> None:
-        """The step raised, so nothing is recorded."""
-        if self._nest is not None:
-            self._nest.drop(entry, intent_only=intent_only)
-
-    @property
-    def can_wait(self) -> bool:
-        """In this process the terminal is asked; inside a task on the fleet, that task waits."""
-        return self._nest is not None and self._nest.can_wait
 
     def place(self, step: str) -> str:
         """Return a step's name in the journal of the enclosing task, if there is one."""
@@ -132,7 +116,7 @@ class Steps(OneByOne):
         if self._usage is not None and entry is not None and entry.kind == "model":
             self._usage.add(usage.prompt_tokens, usage.completion_tokens)
         if self._nest is not None:
-            self._nest.record(f"{self._under}{step}", value, entry=entry, usage=usage, **about)
+            self._nest.record_step(f"{self._under}{step}", value, entry=entry, usage=usage, **about)
 
     def end(self, replayed: Counters) -> None:
         """The task is done: count what was replayed since the last record in the enclosing task."""

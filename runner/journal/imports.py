@@ -6,17 +6,16 @@ wherever the code is imported for a run. What is new there is recorded for the t
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from runner.core.ledger import STEP, AccountKey
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.current_journal import importing
 from runner.journal.journal import Journal
 from runner.journal.nested import ChildJournal
-from runner.journal.recorder import OneByOne
+from runner.journal.recorder import Uncounted
 
 _STEP = "import"  #: what the records of a task are under that were made while its code was imported
 
@@ -32,15 +31,13 @@ class UnpaidCall(BaseException):
     """A file that is read without paying came to a call of a model."""
 
 
-class ReadCalls(OneByOne):
+class ReadCalls(Uncounted):
     """The calls of a file that is read in this process: open it as a context around all that runs its code.
 
     ``root`` is the folder of its code. ``records`` are those of an earlier reading, to which new ones are added.
     ``known`` gets more of them, and is called before the first call. If it is not ``paying``, a new call is not made:
     it raises `UnpaidCall`.
     """
-
-    can_wait = False
 
     def __init__(
         self,
@@ -75,24 +72,9 @@ class ReadCalls(OneByOne):
     def __exit__(self, *raised: Any) -> None:
         self._open.close()
 
-    def begin_step(
-        self, entry: AccountKey = STEP, *, supersedes: Sequence[AccountKey] = (), intent_only: bool = False
-    ) -> None:
-        """Before there is a run, nothing is counted as in doubt."""
-
-    def mark_sent(self, entry: AccountKey) -> None:
-        """The same."""
-
-    def drop_step(self, entry: AccountKey = STEP, *, intent_only: bool = False) -> None:
-        """The same."""
-
     def record_step(self, step: str, value: str, **_: Any) -> None:
         """Keep the answer."""
         self.records[step] = value
-
-    def place(self, step: str) -> str:
-        """Return the step itself."""
-        return step
 
     def _after_known(self, name: str, *about: Any, **how: Any) -> Any:
         """The first use of the journal: add what is known, and look in it from then on."""
@@ -127,7 +109,7 @@ def answered(journal: Journal, root: Path, read: Mapping[str, str]) -> Iterator[
     """In this context code in ``root`` is imported for the task with this journal: calls are answered from what was
     ``read``, then from what the task has recorded; others are made and recorded there."""
     child = ChildJournal(journal, _STEP)
-    imports = Journal({**read, **child.recorded()}, _OfTask(child), journal.cancel_scope, clock=journal.clock)
+    imports = Journal({**read, **child.recorded()}, child, journal.cancel_scope, clock=journal.clock)
     imports.root, imports.on_unrecorded = root, child.note_unrecorded
     try:
         with importing(imports):
@@ -142,27 +124,3 @@ def answer_task(journal: Journal, root: Path, read: Mapping[str, str]) -> None:
     if read:
         journal.add_recorded(read)
         journal.root = root
-
-
-class _OfTask(OneByOne):
-    """Records in the task's journal."""
-
-    can_wait = False
-
-    def __init__(self, task: ChildJournal) -> None:
-        self.mark_sent, self.place = task.mark_sent, task.place
-        self._task = task
-
-    def begin_step(
-        self, entry: AccountKey = STEP, *, supersedes: Sequence[AccountKey] = (), intent_only: bool = False
-    ) -> None:
-        """Note that a call begins."""
-        self._task.begin(entry, supersedes=supersedes, intent_only=intent_only)
-
-    def drop_step(self, entry: AccountKey = STEP, *, intent_only: bool = False) -> None:
-        """Note that it was not taken."""
-        self._task.drop(entry, intent_only=intent_only)
-
-    def record_step(self, step: str, value: str, **about: Any) -> None:
-        """Record its answer."""
-        self._task.record(step, value, **about)

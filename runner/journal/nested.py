@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage
 from runner.journal.journal import Journal
+from runner.journal.recorder import OneByOne
 
 
-class ChildJournal:
-    """Records the steps of a kickoff inside a task in the task's journal, under its own prefix."""
+class ChildJournal(OneByOne):
+    """A `Recorder` of the steps of a kickoff inside a task, in the task's journal, under its own prefix."""
 
     def __init__(self, journal: Journal, name: str) -> None:
         self._journal, self._prefix = journal, f"{name}/"
@@ -18,9 +19,9 @@ class ChildJournal:
         """Return the records by name; of one part, without its prefix."""
         return self._journal.recorded_under(self._prefix + under)
 
-    def record(
+    def record_step(
         self,
-        name: str,
+        step: str,
         value: str,
         *,
         replayed: Counters | None = None,
@@ -29,9 +30,9 @@ class ChildJournal:
         reported: bool = False,
     ) -> None:
         """Record a finished step."""
-        self._journal.record_as(self._prefix + name, value, replayed, entry, usage, reported=reported)
+        self._journal.record_as(self._prefix + step, value, replayed, entry, usage, reported=reported)
 
-    def begin(
+    def begin_step(
         self, entry: AccountKey = STEP, *, supersedes: Sequence[AccountKey] = (), intent_only: bool = False
     ) -> None:
         """Note that a step begins."""
@@ -45,7 +46,7 @@ class ChildJournal:
         """A model call that the journal cannot record is about to be sent."""
         self._journal.note_unrecorded(where)
 
-    def drop(self, entry: AccountKey = STEP, *, intent_only: bool = False) -> None:
+    def drop_step(self, entry: AccountKey = STEP, *, intent_only: bool = False) -> None:
         """Note that a step raised."""
         self._journal.drop(entry, intent_only=intent_only)
 
@@ -58,6 +59,6 @@ class ChildJournal:
         """Whether the enclosing task can stop for a person."""
         return self._journal.can_wait
 
-    def place(self, name: str) -> str:
+    def place(self, step: str) -> str:
         """Return the step for an answer in the journal of the outermost task."""
-        return self._journal.place(self._prefix + name)
+        return self._journal.place(self._prefix + step)

@@ -38,7 +38,7 @@ class Chunks:
         """Record the task's chunks, just before its output."""
         if self._journal is not None and (came := self._came.pop(key, None)):
             text = json.dumps(came, ensure_ascii=False, separators=(",", ":"))
-            self._journal.record(f"{_UNDER}{key}", text, entry=None)
+            self._journal.record_step(f"{_UNDER}{key}", text, entry=None)
 
     def republish(self, crew: Crew, done: Mapping[str, Any]) -> None:
         """Stream the recorded chunks of the tasks that were finished before."""

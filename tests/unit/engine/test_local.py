@@ -181,10 +181,10 @@ def test_steps_of_a_crew_inside_of_a_task_are_that_tasks_too():
     steps.drop_step(call)
     steps.end({})
     assert around.told == [
-        ("begin", call),
+        ("begin_step", call),
         ("mark_sent", call),
-        ("record", "a:s", "2"),
-        ("drop", call),
+        ("record_step", "a:s", "2"),
+        ("drop_step", call),
         ("replayed", {}),
     ]
     assert (usage.prompt_tokens, usage.completion_tokens) == (3, 2)
