@@ -5,9 +5,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from runner.client.batch import AT_ONCE, Batch, ExistingBatch, Numbered
 from runner.client.client import Client, new_run_id
@@ -17,22 +17,32 @@ from runner.client.store import Store, named_urls
 from runner.core.backoff import Backoff
 from runner.core.errors import NotFound, StoreUnreachable, UsageError
 from runner.core.redaction import redact_url
-from runner.providers.records import CheckpointRecord, NewRun, RunRecord
+from runner.providers.records import NewRun, RunRecord
 from runner.providers.redis.connection import reach
 from runner.providers.redis.outages import TRANSIENT_ERRORS
 from runner.providers.redis.partitions import Part, confirm, place_of, places_of, settle
 
 if TYPE_CHECKING:
     from runner.client.submission import Prepared
-    from runner.core.diff import Diff
 
 T = TypeVar("T")
 U = TypeVar("U")
+F = TypeVar("F", bound=Callable[..., Any])
 
 __all__ = ["Client", "PartitionedClient"]
 
 AHEAD = 10_000  #: inputs of a batch that are read for a server which takes none: after these, others wait, too
 LOOK = 0.5  #: seconds until a server that is away, or a batch that is to stop, is looked at again
+
+
+def _at_its_server(method: F) -> F:
+    """A method of `Client` that is called with a run: it is called of the client of the server that has the run."""
+
+    @wraps(method)
+    def call(self: "PartitionedClient", run_id: str, *args: Any, **how: Any) -> Any:
+        return method(self.of(run_id), run_id, *args, **how)
+
+    return cast("F", call)
 
 
 class PartitionedClient(Client):
@@ -184,10 +194,6 @@ class PartitionedClient(Client):
         """Return the id of the run of a key, as `Client.id_of` does."""
         return self.of(run).id_of(run)
 
-    def run(self, run_id: str, branch: str | None = None) -> RunHandle:
-        """Return the handle of a run, as `Client.run` does."""
-        return self.of(run_id).run(run_id, branch)
-
     def runs(self, limit: int = 50) -> list[RunRecord]:
         """As `Client.runs`, of the servers that answer; ``away`` says which do not. Raises if none does."""
         found: list[RunRecord] = []
@@ -202,25 +208,9 @@ class PartitionedClient(Client):
         self.away = tuple(map(str, away))
         return sorted(found, key=lambda run: run.created_at, reverse=True)[:limit]
 
-    def checkpoints(self, run_id: str, branch: str | None = None) -> list[CheckpointRecord]:
-        """Return the checkpoints of a run, as `Client.checkpoints` does."""
-        return self.of(run_id).checkpoints(run_id, branch)
-
-    def resume(self, run_id: str, **how: Any) -> RunHandle:
-        """Resume a run, as `Client.resume` does."""
-        return self.of(run_id).resume(run_id, **how)
-
-    def answer(self, run_id: str, text: str | None = None, **how: Any) -> RunHandle:
-        """Answer a question of a run, as `Client.answer` does."""
-        return self.of(run_id).answer(run_id, text, **how)
-
-    def fork(self, run_id: str, **how: Any) -> RunHandle:
-        """Fork a run, as `Client.fork` does."""
-        return self.of(run_id).fork(run_id, **how)
-
-    def diff(self, run_id: str, a: str, b: str) -> "Diff":
-        """Compare branches of a run, as `Client.diff` does."""
-        return self.of(run_id).diff(run_id, a, b)
+    run, checkpoints = _at_its_server(Client.run), _at_its_server(Client.checkpoints)
+    resume, answer = _at_its_server(Client.resume), _at_its_server(Client.answer)
+    fork, diff = _at_its_server(Client.fork), _at_its_server(Client.diff)
 
 
 class _Dealt:
