@@ -1,4 +1,4 @@
-"""Objects whose methods are callbacks of a crew: their state goes on to the next callback, also in another process."""
+"""Objects whose methods are callbacks of a crew: their state is passed to the next one, also in another process."""
 
 import dataclasses
 import inspect

@@ -95,7 +95,7 @@ class Steps(OneByOne):
         self._known, self._nest, self._under = known, nest, f"{key}:"
         self._usage = usage
         outer: Uncounted | ChildJournal = nest or _NONE  # within one process no step can be in doubt; in a run it can
-        self.can_wait = outer.can_wait  # at the terminal nobody waits
+        self.can_wait = outer.can_wait  # at the terminal, none can
         self.begin_step, self.mark_sent, self.drop_step = outer.begin_step, outer.mark_sent, outer.drop_step
 
     @property

@@ -1,4 +1,4 @@
-"""The fields of the author's objects that each process makes anew (those with callbacks, tools), as records hold them.
+"""The fields of the author's objects that each process makes for itself (with callbacks, tools), as records hold them.
 
 A field whose value is JSON is stored as it is; one of another type with its types (`runner.core.encoding`). What cannot
 be stored stays in its process: a client, a lock, a function. Objects that a framework keeps and lends to its tools are

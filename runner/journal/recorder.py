@@ -149,7 +149,7 @@ class OneByOne:
 
 
 class Uncounted(OneByOne):
-    """A `Recorder` outside of runs: no step is in doubt there, nothing is counted, and nobody is waited for."""
+    """A `Recorder` outside of runs: no step is in doubt there, and nothing is counted."""
 
     can_wait = False
 
