@@ -34,7 +34,7 @@ from redis.sentinel import MasterNotFoundError
 
 from runner.core import waiting
 from runner.core.backoff import Backoff
-from runner.core.errors import Stop
+from runner.core.errors import Stop, StoreUnreachable
 
 log = logging.getLogger(__name__)
 
@@ -183,6 +183,8 @@ def format_store_error(error: BaseException) -> str:
         return f"it refuses {refusal.what}, because {refusal.why} ({error.said})"
     if isinstance(error, BusyLoadingError):
         return f"it refuses everything, because {REFUSALS['LOADING'].why}"
+    if isinstance(error, StoreUnreachable):  # says which
+        return str(error)
     return f"it cannot be reached ({brief(error)})"
 
 

@@ -1,14 +1,19 @@
-"""A client for the command line and `Client`: it retries for half a minute while the server is unavailable."""
+"""A client for the command line and `Client`: it retries for half a minute while the server is unavailable, or for as
+long as who waits for a run does (`patiently`).
+"""
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, TypeVar
 
 from redis.client import Pipeline
 from redis.exceptions import BusyLoadingError, ConnectionError
 
-from runner.core.errors import BadInput, StoreUnreachable
+from runner.core.backoff import Backoff
+from runner.core.errors import BadInput, Exit, RunnerError, StoreUnreachable
 from runner.providers.redis.connection import Client, NoticingClient, NoticingPipeline, connect, leave, repeating
 from runner.providers.redis.outages import (
     REFUSES,
@@ -16,6 +21,7 @@ from runner.providers.redis.outages import (
     NotNow,
     brief,
     format_store_error,
+    outage,
     remedy,
     retry_while_unavailable,
 )
@@ -23,11 +29,18 @@ from runner.providers.redis.outages import (
 T = TypeVar("T")
 
 PATIENCE = 30.0  #: for so many seconds a person waits for a server that refuses for now, or was there and is not
+_asks_once = ContextVar("asks_once", default=False)  #: whether the caller waits itself (`patiently`)
 _SCRIPTS = ("EVALSHA", "EVAL")  #: commands by which a client writes: not each of them may be repeated
 
 
 class StoreLost(StoreUnreachable, ConnectionError):
     """A server that had answered does not any more. What was asked last may have been done."""
+
+
+class StillAway(RunnerError):
+    """The store was away, or refused, until nothing more was waited for."""
+
+    exit_code = Exit.UNREACHABLE
 
 
 class StoreRefuses(StoreUnreachable, NotNow):
@@ -107,12 +120,13 @@ class WaitingClient(NoticingClient):
             try:
                 return call()
             except TRANSIENT_ERRORS as error:
-                if passing is TRANSIENT_ERRORS and not isinstance(error, NotNow):
+                if isinstance(error, NotNow):
+                    leave(self.connection_pool, error)
+                elif passing is TRANSIENT_ERRORS:
                     self.tend()
                 raise
 
-        refused = partial(leave, self.connection_pool)
-        return retry_while_unavailable(once, limit=PATIENCE, refused=refused, passing=passing)
+        return retry_while_unavailable(once, limit=0.0 if _asks_once.get() else PATIENCE, passing=passing)
 
 
 def waiting(url: str) -> Client:
@@ -126,6 +140,32 @@ def repeated(call: Callable[[], T]) -> T:
         return call()
     except StoreLost:
         return call()
+
+
+def patiently(
+    call: Callable[[], T], goes_on: Callable[[], bool], passing: tuple[type[Exception], ...] = TRANSIENT_ERRORS
+) -> T:
+    """Return what ``call`` returns, which may be repeated, however long the store cannot be reached.
+
+    The clients here ask once each time: one line says that the store is waited for, and one that it is back. Raises
+    `StillAway` once ``goes_on`` does not return true. ``passing`` are the errors after which it is called again.
+    """
+    who, backoff, reached = object(), Backoff(0.1, 1.0), True
+    token = _asks_once.set(True)
+    try:
+        while True:
+            try:
+                return call()
+            except passing as error:
+                if not goes_on():
+                    reached = False
+                    raise StillAway(str(error)) from error
+                cause = error.__cause__
+                outage.begins(who, cause if isinstance(cause, TRANSIENT_ERRORS) else error)
+                time.sleep(backoff.pause())
+    finally:
+        _asks_once.reset(token)
+        outage.ends(who, reached=reached)
 
 
 @contextmanager

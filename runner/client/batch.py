@@ -12,6 +12,7 @@ from runner.client.store import Store
 from runner.core.errors import Conflict, NotFound, no_batch
 from runner.core.states import RunStatus
 from runner.providers.records import RunRecord
+from runner.providers.redis.waiting_client import StillAway
 
 if TYPE_CHECKING:
     from runner.client import Client
@@ -41,6 +42,7 @@ class Batch:
     stopped = False  #: whether the iteration is to end, or has ended, although runs are active
     until = math.inf  #: the time (`time.monotonic`) from which nothing more is waited for: the iteration is stopped
     begun_elsewhere = False  #: whether others submit its runs
+    waits = False  #: whether a store that is away is waited for from the start, not only after its first run
 
     def __init__(self, client: "Client", id: str, at_once: int, begin: Callable[[int], Begun | None]) -> None:
         self.id = id
@@ -67,12 +69,18 @@ class Batch:
 
     def __iter__(self) -> Iterator[tuple[int, RunResult]]:
         """Submit runs and wait until all are over. Raises what `Client.submit` raises for the next input."""
+        try:
+            yield from self._followed()
+        except StillAway:
+            self.stopped = True
+
+    def _followed(self) -> Iterator[tuple[int, RunResult]]:
         batches = self._client.store.batches
-        after = batches.last_ended(self.id)
+        after = self._patient(partial(batches.last_ended, self.id))
         over, pace, more = 0, Pace(), True
         while not self.stopped:
             while more and len(self._active) < self._at_once:
-                begun = self._begin(self._at_once - len(self._active))
+                begun = self._patient(partial(self._begin, self._at_once - len(self._active)))
                 more = begun is not None
                 self._active |= {run_id: number for number, run_id, active in begun or () if active}
                 if begun:
@@ -116,16 +124,19 @@ class Batch:
 
     def _result(self, run_id: str, read: Read | None = None) -> RunResult:
         """Return the result of a run that is over; where its record is gone from the store, that it failed."""
-        look = partial(result_of, self._client.store.runs, run_id, read=read)
         try:
-            found: RunResult = self._client.patient(look, RunHandle(self._client, run_id))
-            return found
+            return self._patient(partial(result_of, self._client.store.runs, run_id, read=read))
         except NotFound as error:
             return lost_result(run_id, str(error))
 
     def _patient(self, call: Callable[[], T]) -> T:
-        found: T = self._client.patient(call, RunHandle(self._client, next(iter(self._active), "")))
-        return found
+        """What ``call`` gives, however long that takes. Raises `StillAway` where the iteration is to end."""
+        if not (self.waits or self._begun):
+            return call()
+        return self._client.patient(call, RunHandle(self._client, next(iter(self._active), "")), self._is_followed)
+
+    def _is_followed(self) -> bool:
+        return not self.stopped and time.monotonic() < self.until
 
     # -- all of it, whoever submits it
 
@@ -202,7 +213,7 @@ class ExistingBatch(Batch):
     It is over when all that were submitted are; where inputs are left, `NEXT_WITHIN` seconds later.
     """
 
-    begun_elsewhere = True
+    begun_elsewhere = waits = True
 
     def __init__(self, client: "Client", id: str, whole: Batch | None = None) -> None:
         super().__init__(client, id, PAGE, self._find)
@@ -213,11 +224,11 @@ class ExistingBatch(Batch):
 
     def _find(self, room: int) -> Begun | None:
         batches = self._client.store.batches
-        found = self._patient(lambda: batches.runs(self.id, self._last, min(room, PAGE)))
+        found = batches.runs(self.id, self._last, min(room, PAGE))
         if not found:
             return None
+        statuses = batches.statuses([run_id for _, run_id in found])
         self._last, self._idle_since = found[-1][0], 0.0
-        statuses = self._patient(lambda: batches.statuses([run_id for _, run_id in found]))
         return [
             (number, run_id, status is RunStatus.running)
             for (number, run_id), status in zip(found, statuses, strict=True)

@@ -18,6 +18,9 @@ from runner.providers.records import NewRun
 if TYPE_CHECKING:
     from runner.client import Client
 
+_RESUMED = (RunStatus.failed, RunStatus.cancelled)
+_GO_ON = (*_RESUMED, RunStatus.running)  #: of a batch that is resumed: these are waited for
+
 
 def by_first(
     target: str | Path | Prepared,
@@ -101,28 +104,28 @@ def resumption(
     if not batches.runs(batch, limit=1):
         raise no_batch(batch)
 
-    def again() -> Iterator[tuple[int, str, RunStatus | None]]:
-        after = 0
-        while found := batches.runs(batch, after):
-            after = found[-1][0]
-            statuses = batches.statuses([run_id for _, run_id in found])
-            yield from ((*one, status) for one, status in zip(found, statuses, strict=True))
-
-    source = ((n, run, s) for n, run, s in again() if s not in (None, RunStatus.completed, RunStatus.waiting))
-
-    started = False
+    taken: dict[int, str] = {}  # and not resumed yet
+    started, after = False, 0
 
     def begin(room: int) -> Begun | None:
-        nonlocal started
+        nonlocal started, after
         if not started:
             batches.stop(batch, "")  # the rest of a batch that was cancelled may be submitted again, too
             started = True
         elif batches.about(batch)[1]:
             return None
-        begun = list(islice(source, room))
-        for _, run_id, status in begun:
-            if status is not RunStatus.running:
+        while len(taken) < room and (found := batches.runs(batch, after)):
+            statuses = batches.statuses([run_id for _, run_id in found])
+            taken.update(one for one, status in zip(found, statuses, strict=True) if status in _GO_ON)
+            after = found[-1][0]
+        begun = list(islice(taken.items(), room))
+        # As they are now: the answer that one was resumed may have been lost, and this is called again.
+        statuses = batches.statuses([run_id for _, run_id in begun])
+        for (_, run_id), status in zip(begun, statuses, strict=True):
+            if status in _RESUMED:
                 client.resume(run_id, accept_code_change=accept_code_change, keep_code=keep_code)
-        return [(number, run_id, True) for number, run_id, _ in begun] or None
+        for number, _ in begun:
+            del taken[number]
+        return [(number, run_id, True) for number, run_id in begun] or None
 
     return begin

@@ -14,16 +14,14 @@ from runner.client.handle import RunHandle, RunResult
 from runner.client.ids import RUN_ID, batch_id_for, check_key, run_id_for
 from runner.client.store import Store, named_urls, open_store
 from runner.core import fault_points
-from runner.core.backoff import Backoff
 from runner.core.errors import BundleDamaged, Conflict, NotFound, NoWorker, UsageError
 from runner.core.plain_text import printable
 from runner.core.plan import Plan
 from runner.core.settings import KEEP
 from runner.providers.records import CheckpointRecord, RunRecord
 from runner.providers.redis.keys import name_of
-from runner.providers.redis.outages import TRANSIENT_ERRORS
 from runner.providers.redis.partitions import ALONE, Part
-from runner.providers.redis.waiting_client import repeated
+from runner.providers.redis.waiting_client import patiently, repeated
 
 if TYPE_CHECKING:  # to read a crew's code, or to fork, imports four times as much: what needs it imports it itself
     from runner.client.forking import Edit
@@ -388,16 +386,16 @@ class Client:
             self._worker, self._broken = None, self._broken + 1
         return code == WORKER_GAVE_UP or self._broken >= WORKER_TRIES
 
-    def patient(self, call: Callable[[], Any], handle: RunHandle) -> Any:
-        """Call ``call``, retrying while the store is away. A run that is waited for always has a worker."""
-        backoff: Backoff | None = None
-        while True:
-            try:
-                found = call()
-                if self.store.membership is not None and time.monotonic() - self._looked_for_worker > 2.0:
-                    self.ensure_worker(self.store.runs.field(handle.id, "queue") or self.store.queue(None))
-                return found
-            except TRANSIENT_ERRORS:
-                backoff = backoff or Backoff(0.1, 1.0)
-                time.sleep(backoff.pause())
-                self.store.tend()
+    def patient(self, call: Callable[[], T], handle: RunHandle, goes_on: Callable[[], bool] = lambda: True) -> T:
+        """Call ``call``, retrying while the store is away. A run that is waited for always has a worker.
+
+        Raises `StillAway` if the store is, and ``goes_on`` does not return true.
+        """
+
+        def once() -> T:
+            found = call()
+            if self.store.membership is not None and time.monotonic() - self._looked_for_worker > 2.0:
+                self.ensure_worker(self.store.runs.field(handle.id, "queue") or self.store.queue(None))
+            return found
+
+        return patiently(once, goes_on)

@@ -1,10 +1,12 @@
 """The handle of a run: follow it, wait for it, cancel it, fetch its files."""
 
 import json
+import math
 import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,6 +22,7 @@ from runner.llm.list_prices import configured
 from runner.modelserver.stubs import LABELS
 from runner.providers.records import BranchRecord, Committed, Event, Question, RunRecord
 from runner.providers.redis.runs import Runs
+from runner.providers.redis.waiting_client import StillAway
 
 if TYPE_CHECKING:
     from runner.client import Client
@@ -156,50 +159,57 @@ class RunHandle:
     def wait(self, timeout: float | None = None, on_event: Callable[[Event], None] | None = None) -> RunResult:
         """Wait until the run is over or awaits input, and return its result. ``on_event`` is called with each event.
 
-        Raises TimeoutError after ``timeout`` seconds; the run continues.
+        Raises TimeoutError after ``timeout`` seconds, also while the store is away; the run continues.
         """
-        end = None if timeout is None else time.monotonic() + timeout
+        end = math.inf if timeout is None else time.monotonic() + timeout
         last, pace = self._from, Pace()
         newest = ""
+
+        def goes_on() -> bool:
+            return time.monotonic() < end
+
         while True:
-            if on_event is None:
-                over, newest = self._await(pace, newest)
-            else:
-                over, line, found = self._look(last)
-                for event in found:
-                    if self._tells(event, line):
-                        on_event(event)
-                last = found[-1].id if found else last
+            over = False
+            with suppress(StillAway):
+                if on_event is None:
+                    over, newest = self._await(pace, newest, goes_on)
+                else:
+                    over, line, found = self._look(last, goes_on)
+                    for event in found:
+                        if self._tells(event, line):
+                            on_event(event)
+                    last = found[-1].id if found else last
             if over:
                 return self.result()
-            if end is not None and time.monotonic() > end:
+            if not goes_on():
                 raise TimeoutError(f"run {self.id} is still running after {timeout:g} s")
 
     @staticmethod
     def _tells(event: Event, branch: str | None) -> bool:
         return branch is None or event.fields.get("branch", branch) == branch
 
-    def _look(self, last: str) -> tuple[bool, str, list[Event]]:
+    def _look(self, last: str, goes_on: Callable[[], bool] = lambda: True) -> tuple[bool, str, list[Event]]:
         """Return whether the branch is over, its name, and the events since ``last``; wait briefly for the first."""
         runs = self.client.store.runs
 
         def standing() -> tuple[RunStatus, str]:
             return runs.standing(self.id) if self.branch is None else (runs.status(self.id, self.branch), self.branch)
 
-        status, line = self.client.patient(standing, self)
+        status, line = self.client.patient(standing, self, goes_on)
         over = status.over
-        found: list[Event] = self.client.patient(lambda: list(runs.events(self.id, last, None if over else 500)), self)
+        look = partial(runs.events, self.id, last, None if over else 500)
+        found: list[Event] = self.client.patient(lambda: list(look()), self, goes_on)
         if found and not over:
             time.sleep(TOGETHER)
         return over, line, found
 
-    def _await(self, pace: "Pace", newest: str) -> tuple[bool, str]:
+    def _await(self, pace: "Pace", newest: str, goes_on: Callable[[], bool]) -> tuple[bool, str]:
         """Sleep until there is an event after ``newest`` or a while has passed. Return whether the branch is over, and
         the id of its newest event. Reads no events.
         """
         runs = self.client.store.runs
         look = partial(runs.progress, self.id, self.branch, after=newest, block_ms=500)
-        status, left, newest = self.client.patient(look, self)
+        status, left, newest = self.client.patient(look, self, goes_on)
         over: bool = status.over
         if not over:
             time.sleep(pace.rest(left))

@@ -2,7 +2,6 @@
 
 import queue
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial, wraps
@@ -14,13 +13,13 @@ from runner.client.client import Client, new_run_id
 from runner.client.handle import RunHandle, RunResult
 from runner.client.ids import RUN_ID, run_id_for
 from runner.client.store import Store, named_urls
-from runner.core.backoff import Backoff
 from runner.core.errors import NotFound, StoreUnreachable, UsageError
 from runner.core.redaction import redact_url
 from runner.providers.records import NewRun, RunRecord
 from runner.providers.redis.connection import reach
 from runner.providers.redis.outages import TRANSIENT_ERRORS
 from runner.providers.redis.partitions import Part, confirm, place_of, places_of, settle
+from runner.providers.redis.waiting_client import StillAway, patiently
 
 if TYPE_CHECKING:
     from runner.client.submission import Prepared
@@ -32,7 +31,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 __all__ = ["Client", "PartitionedClient"]
 
 AHEAD = 10_000  #: inputs of a batch that are read for a server which takes none: after these, others wait, too
-LOOK = 0.5  #: seconds until a server that is away, or a batch that is to stop, is looked at again
 
 
 def _at_its_server(method: F) -> F:
@@ -125,15 +123,17 @@ class PartitionedClient(Client):
         """
         if id is not None:
             return self.of(id).submit(target, inputs, id=id, **options)
+        place, client = self._reachable(place_of(new_run_id(), len(self.urls)))
+        return client.submit(target, inputs, new_id=partial(self.new_id, place), **options)
+
+    def _reachable(self, first: int = 0) -> tuple[int, Client]:
+        """A server that answers, the next from a place on, and its place. Raises `StoreUnreachable` if none does."""
         away: StoreUnreachable | None = None
-        first = place_of(new_run_id(), len(self.urls))
         for place in (*range(first, len(self.urls)), *range(first)):
             try:
-                client = self.at(place)
+                return place, self.at(place)
             except StoreUnreachable as error:
                 away = away or error
-                continue
-            return client.submit(target, inputs, new_id=partial(self.new_id, place), **options)
         raise away or UsageError("no server is named")
 
     def new_id(self, place: int) -> str:
@@ -148,14 +148,14 @@ class PartitionedClient(Client):
         """As `Client.submit_batch`: each run goes to its server, of which each has its share of ``at_once``."""
         from runner.client.batch_sources import new_runs, submission
 
-        self.at(0)  # says now what is wrong with the servers' places
+        self._reachable()  # says now what is wrong with the servers' places
         found = PartitionedBatch(self, id, at_once)
         stopped = threading.Event()
         dealt = _Dealt(new_runs(prepared, inputs, id), partial(found.until_reachable, self._place_now), len(self.urls))
 
         def part_at(place: int, share: int) -> Batch:
-            begin = submission(self.at(place), prepared, dealt.of(place), id, stopped=stopped, **how)
-            return Batch(self.at(place), id, share, partial(found.until_reachable, begin))
+            client = self.at(place)
+            return Batch(client, id, share, submission(client, prepared, dealt.of(place), id, stopped=stopped, **how))
 
         found.part_at = part_at
         return found
@@ -300,6 +300,7 @@ class PartitionedBatch(Batch):
             if part is None:
                 self._over.put(None)
                 return
+            part.waits = True
             part.on_begun = lambda: self.on_begun()
             self._parts[place] = part
             part.stopped, part.until = self.stopped, self.until
@@ -313,16 +314,12 @@ class PartitionedBatch(Batch):
 
     def until_reachable(self, call: Callable[[T], U], given: T) -> U | None:
         """What ``call`` gives, however long a server is away meanwhile; None if the batch is to stop."""
-        backoff = Backoff(LOOK / 2, 4 * LOOK)
-        while not self.stopped:
-            try:
-                return call(given)
-            except (StoreUnreachable, *TRANSIENT_ERRORS):
-                if time.monotonic() > self.until:
-                    self.stopped = True
-                    break
-                time.sleep(backoff.pause())
-        return None
+        away = StoreUnreachable, *TRANSIENT_ERRORS
+        try:
+            return patiently(partial(call, given), self._is_followed, away)
+        except StillAway:
+            self.stopped = True
+            return None
 
 
 Client.partitioned = PartitionedClient

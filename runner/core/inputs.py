@@ -111,6 +111,8 @@ def nested_too_deep(value: Any) -> bool:
     """Whether lists and objects are nested deeper than `MOST_NESTED`, or contain themselves."""
     level: list[Any] = [value] if isinstance(value, list | tuple | Mapping) else []
     for _ in range(MOST_NESTED):
+        if not level:  # as of nearly all: a batch asks of each of its lines
+            return False
         inside = (child for one in level for child in (one.values() if isinstance(one, Mapping) else one))
         level = list({id(child): child for child in inside if isinstance(child, list | tuple | Mapping)}.values())
     return bool(level)

@@ -41,7 +41,6 @@ CATCHING = {
     "providers/redis/restored_store.py",
     "providers/redis/workers.py",
     "providers/redis/provider.py",
-    "runner/client/client.py",
     "runner/client/partitions.py",
     "runner/client/checkpoints/fleet.py",
     "runner/cli/__init__.py",
@@ -160,6 +159,6 @@ def test_a_loop_that_tries_again_pauses_for_longer_each_time_and_not_with_all_ot
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef) and tries_again(node)
     ]
-    assert len(found) > 4
+    assert len(found) > 3
     for name, function, text in found:
         assert "backoff" in text or "jittered(" in text, f"{name}: {function} pauses as long each time"

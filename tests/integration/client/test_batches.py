@@ -4,6 +4,7 @@ import itertools
 import json
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from runner.providers.redis import keys
 from runner.providers.redis.keys import queue_of
 from runner.providers.redis.pipelined import PipelinedConnection
 from runner.providers.redis.store import ClaimedTask, claim
+from runner.providers.redis.waiting_client import StoreLost
 from runner.providers.redis.workers import Workers
 
 CREW = """
@@ -44,7 +46,7 @@ def work(redis: Redis) -> Iterator[Callable[[], int]]:
                 line, Job(given["run"], given["branch"], given["task"], given["attempt"]), worker="w", process="p"
             )
             assert isinstance(found, Claim)
-            if fail and found.inputs["topic"] == fail:
+            if fail and found.inputs["topic"].startswith(fail):
                 ClaimedTask(line, found).fail("it is bad", replayed=0)
             else:
                 ClaimedTask(line, found).commit(json.dumps({"raw": f"on {found.inputs['topic']}"}), [], replayed=0)
@@ -128,6 +130,35 @@ def test_those_that_failed_are_resumed(client: Client, read: Prepared, work: Any
         client.resume_many(batch.id, accept_code_change=True, keep_code=True)
     with pytest.raises(NotFound, match="no batch b-123456789012"):
         client.resume_many("b-123456789012")
+
+
+def test_a_batch_that_has_begun_waits_for_the_store_wherever_that_goes(
+    client: Client, read: Prepared, work: Any, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost: list[str] = []
+
+    def losing(name: str, *calls: int) -> None:
+        """Whose answer is lost at these of its calls."""
+        real, counted = getattr(Client, name), itertools.count(1)
+
+        def call(*given: Any, **how: Any) -> Any:
+            answer = real(*given, **how)
+            if next(counted) in calls:
+                lost.append(name)
+                raise StoreLost("it is away")
+            return answer
+
+        monkeypatch.setattr(Client, name, call)
+
+    losing("accept", 2, 3, 4)
+    batch = client.submit_many(read, topics(6), at_once=2)
+    found = dict(drive(batch, partial(work, fail="t")))
+    assert ({one.status for one in found.values()}, len(found)) == ({"failed"}, 6)
+    assert redis.zcard(keys.key("runs_key", home=keys.home())) == 6
+    losing("resume", 3, 5)
+    again = drive(client.resume_many(batch.id, keep_code=True, at_once=2), work)
+    assert sorted((number, result.result) for number, result in again) == [(n, f"on t{n}") for n in range(1, 7)]
+    assert lost == [*["accept"] * 3, *["resume"] * 2]
 
 
 def test_a_batch_is_known_by_its_id_to_whoever_asks(client: Client, read: Prepared, work: Any) -> None:

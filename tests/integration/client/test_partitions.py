@@ -5,6 +5,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -174,6 +175,62 @@ def test_a_batch_is_followed_to_its_end_and_by_who_waits_only_so_long(
         assert sorted(json.loads(line)["line"] for line in printed) == list(range(1, 13))
         printed.clear()
         assert (follow(0, client), len(printed)) == (3, 12)
+
+
+@pytest.mark.parametrize("away", [0, 1])
+def test_a_batch_begins_while_any_server_is_away_says_so_and_goes_on_there_when_it_is_back(
+    away: int, servers: list[RedisServer], write_crew: Callable[..., Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    with of(*servers) as client:
+        assert client.runs() == []  # each server knows its place now: until then all have to be there
+        servers[away].kill()
+        batch = client.submit_many(write_crew(CREW), [{} for _ in range(24)])
+        following = threading.Thread(target=lambda: list(batch))
+        following.start()
+
+        def begun() -> list[int]:
+            return [len(client.at(place).store.runs.newest(100)) for place in range(3) if place != away]
+
+        eventually(lambda: any("waiting for the store" in line for line in caplog.messages), why="it says so")
+        eventually(lambda: batch.begun == sum(begun()) > 10, why="the others have theirs")
+        servers[away].start()
+        eventually(lambda: batch.begun == 24, why="the third has its runs, too")
+        assert client.batch(batch.id).cancel() == 24
+        following.join(30)
+        waits, back = caplog.messages
+        assert waits.startswith(f"waiting for the store: Redis at {servers[away].url} cannot be reached: ")
+        assert back.startswith("the store is back after ")
+
+
+def test_who_waits_only_so_long_does_not_wait_for_a_server_that_is_away(
+    servers: list[RedisServer], write_crew: Callable[..., Path]
+) -> None:
+    with of(*servers) as client:
+        run = client.submit(prepare(str(write_crew(CREW))))
+        (place,) = (at for at in range(3) if client.at(at).store.runs.existing([run.id]))
+        batch = client.submit_many(write_crew(CREW), [{} for _ in range(12)])
+        following = threading.Thread(target=lambda: list(batch), daemon=True)
+        following.start()
+        eventually(lambda: batch.active == 12, why="all are submitted")
+        waiting = client.batch(batch.id)
+        seen: list[Any] = []
+
+        def wait() -> None:
+            seen.append(batches.follow(waiting, "b", 12, seen.append, False, "again", timeout=8))
+
+        waits = threading.Thread(target=wait, daemon=True)
+        waits.start()
+        eventually(lambda: waiting.active == 12, why="it waits for all")
+        servers[place].kill()
+        with pytest.raises(TimeoutError, match=f"run {run.id} is still running after 1 s"):
+            run.wait(1)
+        with pytest.raises(TimeoutError):
+            run.wait(1, on_event=seen.append)
+        waits.join(25)
+        assert seen == [124]
+        batch.stop()
+        following.join(25)
+        assert not following.is_alive()
 
 
 def test_the_first_runs_that_failed_are_the_first_of_all_servers() -> None:

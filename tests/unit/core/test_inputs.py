@@ -1,5 +1,6 @@
 """What may be given to a run, and what is said of the rest."""
 
+import sys
 from typing import Any
 
 import pytest
@@ -84,6 +85,21 @@ def test_nesting_is_taken_up_to_its_limit_and_a_knot_is_too_deep() -> None:
     knot.append(knot)
     with pytest.raises(BadInput, match="nested too deep"):
         inputs.given_as_json({"knot": knot})
+
+
+def test_what_is_nested_little_is_looked_into_no_further() -> None:
+    def calls(value: Any) -> int:
+        seen: list[str] = []
+        before = sys.getprofile()
+        sys.setprofile(lambda _, event, __: seen.append(event))
+        try:
+            assert not inputs.nested_too_deep(value)
+        finally:
+            sys.setprofile(before)
+        return len(seen)
+
+    assert calls("text") < 10
+    assert calls(nested(200)) > 200
 
 
 def test_they_are_stored_as_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
