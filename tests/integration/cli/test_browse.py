@@ -7,7 +7,6 @@ import pty
 import re
 import select
 import struct
-import subprocess
 import sys
 import termios
 import time
@@ -19,6 +18,7 @@ import pytest
 from runner.bundles.loader import load_target
 from runner.bundles.target import parse_target
 from runner.providers.config import CheckpointConfig
+from runner.testing import fleet as testing_fleet
 
 CREW = """
     from pathlib import Path
@@ -40,7 +40,7 @@ class Terminal:
         self.seen = ""
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        self.process = subprocess.Popen(
+        self.process = testing_fleet.launch(
             [sys.executable, "-m", "runner", *arguments],
             stdin=slave, stdout=slave, stderr=slave, cwd=folder, start_new_session=True,
             env={**environment, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"},

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from textual._context import visible_screen_stack
+from textual.css.model import RuleSet
+from textual.css.stylesheet import Stylesheet
 from textual.message_pump import MessagePump
 from textual.pilot import Pilot, WaitForScreenTimeout
 from textual.worker import WorkerCancelled
@@ -198,12 +200,25 @@ def _is_idle(pump: MessagePump) -> bool:
     return pump._closing or pump._closed or (messages.empty() and bool(messages.ready_event._waiters))
 
 
+_parse_rules = Stylesheet._parse_rules
+_parsed: dict[tuple[Any, ...], list[RuleSet]] = {}
+
+
+def _parsed_once(stylesheet: Stylesheet, *given: Any, **named: Any) -> list[RuleSet]:
+    """Rules that an application before had as well, with the same colours, are not parsed again for the next one."""
+    key = (*given, *named.items(), *stylesheet._variables.items())
+    if key not in _parsed:
+        _parsed[key] = _parse_rules(stylesheet, *given, **named)
+    return _parsed[key]
+
+
 @pytest.fixture
 def play(monkeypatch: pytest.MonkeyPatch):
     """Runs a story on a screen of a size; gives the command with which the screen ended."""
     for module in ("app", "pilot"):
         monkeypatch.setattr(f"textual.{module}.wait_for_idle", _at_once)
     monkeypatch.setattr(Pilot, "_wait_for_screen", _all_is_processed)
+    monkeypatch.setattr(Stylesheet, "_parse_rules", _parsed_once)
 
     def run(story: Story, source: Any, handler: Any = None, size: tuple[int, int] = (80, 24)) -> Command | None:
         app = Browser(source, handler or FakeHandler())

@@ -13,6 +13,8 @@ from runner.providers.config import CheckpointConfig
 from runner.providers.json import JsonProvider
 from runner.providers.sqlite import SqliteProvider
 
+from ....support.soak import in_soak
+
 CREW = """
     import threading
     from pathlib import Path
@@ -223,6 +225,7 @@ def test_a_checkpoint_of_another_crew_is_refused(written, write_crew):
         CrewHandler(source, str(other)).execute(Command("resume", find(source, None)))
 
 
+@pytest.mark.parametrize("location", ["json", *in_soak("sqlite")], indirect=True)
 def test_the_whole_way_from_the_screen(play, written):
     path, source = written
     handler = CrewHandler(source, str(path))
