@@ -8,7 +8,9 @@ numbers.
 A script that fails has changed nothing: Redis does not undo what it wrote. So all that can fail comes before the first
 write: what is given is checked here, what is stored is looked at by ``lua/lib/intact.lua``. What the server refuses (no
 memory, no replica, a full disk) it refuses at a script's first write, never later; that needs no flags of the script.
-A test calls each script with each argument broken, each key of another type, and on servers that refuse.
+What its user may not do it asks before, with each call, as rights may be taken at any time: for each command one
+question, with a key that stands for all of them (`rights`), and for those to a queue with that. A test calls each
+script with each argument broken, each key of another type, each right missing, and on servers that refuse.
 
 What follows a slot's colon is its type. Each but ``text`` is a function in ``lua/types/*.lua``, which returns what the
 local holds (JSON comes decoded; ``NAME_text`` is as it was given) or refuses the call before anything was written. A
@@ -21,7 +23,7 @@ import json
 import re
 import time
 from collections.abc import Iterable, Mapping
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from importlib.resources import files
 from json.encoder import encode_basestring
 from typing import Any, Protocol
@@ -31,7 +33,7 @@ from redis.exceptions import NoScriptError
 
 from runner.core.plan import Plan, PlannedTask, queue_for
 from runner.providers.records import EVENTS_KEPT, EVENTS_PER_TASK
-from runner.providers.redis import envelope, stream
+from runner.providers.redis import envelope, rights, stream
 from runner.providers.redis.keys import TEMPLATES, branch_key, home_of, key, run_key
 from runner.providers.redis.protocol import PROTOCOL
 
@@ -41,7 +43,6 @@ _KEY = re.compile(rf"\b({'|'.join(TEMPLATES)})\(")
 _MARKS = re.compile(r'"(?:[^"\\]|\\.)*"|[](),[{}]')
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
 _COMMAND = re.compile(r'(?:call|\basked|\badd_all)\("([A-Z]+)"')
-_NEEDS = re.compile(r"\bneeds(?:_all)?\(([^)]*)\)")
 _COMMENT = re.compile(r"--.*")
 _WORD = re.compile(r"\b[A-Za-z_]\w*")
 _DEFINED = re.compile(r"local (?:function )?(\w+)")
@@ -56,15 +57,6 @@ _READS = frozenset(
     )
 )
 """The commands of scripts that write nothing."""
-
-_RIGHTS = (
-    "local may,any=redis.acl_check_cmd,KEYS[1] "
-    "local function deny(...) for _,one in ipairs({...}) do if not may(one,any,any) then "
-    """error({err="NOPERM This user has no permissions to run the '"..string.lower(one).."' command"}) end end end"""
-)
-_OF_TWO_KEYS = ("COPY", "RENAME")
-"""A command is asked about with as many keys as it must have. For a user who may not use all keys Valkey looks for
-them, and crashes where one is not given. Each argument of a question is a tenth of its time, or more."""
 
 Clock = str
 SERVER_CLOCK: Clock = "now"
@@ -94,9 +86,12 @@ class LuaScript:
             libraries = _used(_library(clock if lib == "now" else lib), [*libraries, body]) + libraries
         self.commands = sorted(set(_COMMAND.findall(" ".join([*libraries, body]))))
         if not _READS.issuperset(self.commands):
-            if not _NEEDS.search(source):
+            if not rights.NEEDS.search(source):
                 body = f"needs_all() {body}"
-            libraries, body = [_RIGHTS, *map(self._with_questions, libraries)], self._with_questions(body)
+            ask = partial(
+                rights.with_questions, keys=self.keys, commands=self.commands, tries="try" in slots.get("USES", [])
+            )
+            libraries, body = [rights.prelude(self.keys), *map(ask, libraries)], ask(body)
         self._has_rest = self.types[-1:] == ["rest"]
         kinds = [kind.rstrip("?") for kind in self.types if kind != "rest"]
         called = {name for text in [*libraries, body] for names in _CALLED.findall(text) for name in names}
@@ -146,17 +141,6 @@ class LuaScript:
         taken = self._names - slots.keys()
         keys = {slot: key(f"{slot}_key", **parts) for slot in taken.intersection(self.keys) - found.keys()}
         return self(client, **{slot: found[slot] for slot in taken & found.keys()}, **keys, **slots)
-
-    def _with_questions(self, text: str) -> str:
-        """The text in which the script is refused before its first write, where its user may not do all after it."""
-
-        def question(needs: re.Match[str]) -> str:
-            commands = re.findall(r"\w+", needs[1]) or self.commands
-            asked = (f'may("{one}",any{",any" if one in _OF_TWO_KEYS else ""})' for one in commands)
-            denied = ",".join(f'"{one}"' for one in commands)
-            return f"if not({' and '.join(asked)}) then deny({denied}) end"
-
-        return _NEEDS.sub(question, text)
 
     def packed(self, **slots: Any) -> bytes:
         """The command, for a server that knows the script."""

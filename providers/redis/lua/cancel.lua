@@ -12,6 +12,7 @@
 -- long queue it is left to the workers: to look through it would take milliseconds.
 local MOST = 1000
 local function take_out(queue, id)
+  for _, one in ipairs({"LLEN", "LRANGE", "LSET", "LREM"}) do if not may(one, queue) then return end end
   if redis.call("LLEN", queue) > MOST then return end
   local found = 0
   for place, message in ipairs(redis.call("LRANGE", queue, 0, -1)) do

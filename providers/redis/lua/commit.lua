@@ -132,7 +132,6 @@ else  -- as most do: fewer questions
   local sent = #next > (going and 1 or 0)
   if #next > 0 then needs("SADD") end
   if sent or #next > 0 and next[1].needs > 1 then needs("HINCRBY") end
-  if sent then needs("LPUSH") end
   if sent or left <= 0 or asked_for(on, "task_completed") then needs("ZADD") end
   if left <= 0 then
     needs("ZREM", "PEXPIRE")
@@ -140,7 +139,7 @@ else  -- as most do: fewer questions
     if to_settle((latest or 0) + 2, batch) then needs("COPY", "RENAME") end
     if tonumber(known.bundle[2] or 0) < 2 then needs("PEXPIREAT") end
   end
-  if waits then needs("RPOP", "ZREM") end
+  if waits then needs("ZREM") end
 end
 local at = now()
 local seq, told = (count or 0) + 1, nil

@@ -17,7 +17,7 @@ local watched = asked_for(on, "crew_kickoff_started")
 intact_beginning(home, queue, direct, ready)
 if not unknown then intact_new(run, ready) end
 if is_usual(sha, direct, watched, unknown) then
-  needs("HSETNX", "PERSIST", "HSET", "XADD", "SADD", "ZADD", "LPUSH")
+  needs("HSETNX", "PERSIST", "HSET", "XADD", "SADD", "ZADD")
 else
   needs_all()
 end

@@ -39,7 +39,7 @@ end
 if #new == 0 then return answers end
 local watched = asked_for(on, "crew_kickoff_started")
 if is_usual(sha, direct, watched, all_unknown) then
-  needs("HSETNX", "PERSIST", "HSET", "XADD", "COPY", "RENAME", "SADD", "ZADD", "LPUSH")
+  needs("HINCRBY", "HSETNX", "PERSIST", "HSET", "XADD", "COPY", "RENAME", "SADD", "ZADD")
 else
   needs_all()
 end

@@ -18,7 +18,7 @@ local had, names, many, first, paid, made, of_call = redis.call("HLEN", journal)
 if #ARGV ~= steps + 2 * many or string.find(kinds, "[^012]") then wrong("steps", "a name and a result for each kind") end
 for i = 1, many do names[i] = ARGV[steps + 2 * i - 1] end
 for at in string.gmatch(kinds, "()2") do of_call[at] = table.remove(calls or {}, 1) or wrong("calls", "as many as the steps say") end
-if had == 0 or calls or replayed or t[6] then needs_all() else needs("HINCRBY") end
+if had == 0 or calls or replayed or t[6] then needs_all() else needs("HINCRBY", "HMGET", "HSET") end
 if tonumber(reached) > tonumber(t[2] or 0) then
   redis.call("HSET", task, "begun", begun, "reserved", "", "crashes", 0, "reached", reached)
   if t[6] then redis.call("HDEL", task, "handed") end

@@ -50,7 +50,8 @@ def read(redis: "Redis") -> Keyspace:
         pipe.dump(name)
         pipe.pttl(name)
     found = pipe.execute()
-    return dict(zip(names, zip(found[::2], found[1::2], strict=True), strict=True))
+    # One that expired meanwhile has no value.
+    return {name: (value, ttl) for name, value, ttl in zip(names, found[::2], found[1::2], strict=True) if value}
 
 
 _WHOLE = {

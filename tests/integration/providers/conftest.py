@@ -18,7 +18,7 @@ from redis.exceptions import ConnectionError
 from runner.client import forking
 from runner.journal.acknowledged_writes import Logs
 from runner.providers.memory import task as memory_task
-from runner.providers.redis import claimed_steps, outages, scripts, store
+from runner.providers.redis import claimed_steps, outages, rights, scripts, store
 from runner.providers.redis.pipelined import PipelinedConnection
 
 from .observed import TEST_KEY
@@ -51,34 +51,42 @@ def nobody_was_frozen() -> Iterator[None]:
 @cache
 def watched(name: str) -> scripts.LuaScript:
     """A script on the test's clock that fails where a command follows its first write which it neither called before
-    nor said that it needs."""
+    with the same key, nor asked whether it may be called with this key, or with all that begin as it does."""
     with pytest.MonkeyPatch.context() as patch:
         reads = ",".join(f"{command}=1" for command in sorted(scripts._READS))
-        patch.setattr(scripts, "_RIGHTS", f"{_WATCHED.replace('READS', reads)} {scripts._RIGHTS}")
+        patch.setattr(rights, "PRELUDE", f"{_WATCHED.replace('READS', reads)} {rights.PRELUDE}")
         return plain(name, scripts.TEST_CLOCK)
 
 
 plain = scripts.load.__wrapped__
 
 _WATCHED = """
-    local server, wrote, known = redis, false, {}
+    local server, wrote, known, all = redis, false, {}, {}
     local redis = setmetatable({}, {__index = server})
-    function redis.acl_check_cmd(command, ...)
-      if wrote then error({err = "ERR what it needs is asked after the first write"}) end
-      known[command] = true
-      return server.acl_check_cmd(command, ...)
+    local MANY = {COPY = 2, RENAME = 2, DEL = 1000, EXISTS = 1000, MGET = 1000}
+    function redis.acl_check_cmd(command, key, ...)
+      local from = string.match(key, "^(.*)" .. string.char(1))
+      if wrote and from then error({err = "ERR what it needs is asked after the first write"}) end
+      if from then all[command] = from else known[command .. key] = true end
+      return server.acl_check_cmd(command, key, ...)
     end
-    local function watched(command)
-      if wrote and not known[command] then error({err = "ERR nobody asked whether it may " .. command}) end
-      known[command] = true
+    local function watched(command, ...)
+      for i, key in ipairs({...}) do
+        if i > (MANY[command] or 1) or key == "TEST_KEY" then break end
+        local asked = all[command] and string.sub(key, 1, #all[command]) == all[command]
+        if wrote and not (known[command .. key] or asked) then
+          error({err = "ERR nobody asked whether it may " .. command .. " " .. key})
+        end
+        known[command .. key] = true
+      end
       return function(answer)
         wrote = wrote or not (({READS})[command] or command == "HSETNX" and answer == 0)
         return answer
       end
     end
-    function redis.call(command, ...) return watched(command)(server.call(command, ...)) end
-    function redis.pcall(command, ...) return watched(command)(server.pcall(command, ...)) end
-""".replace("\n", " ")
+    function redis.call(...) return watched(...)(server.call(...)) end
+    function redis.pcall(...) return watched(...)(server.pcall(...)) end
+""".replace("TEST_KEY", TEST_KEY).replace("\n", " ")
 
 
 class Clock:

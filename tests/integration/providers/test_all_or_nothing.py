@@ -12,13 +12,14 @@ from redis.exceptions import AskError, NoScriptError, RedisError, ResponseError,
 
 from runner.providers.redis import scripts
 from runner.providers.redis.cluster import NOT_HERE, slot_of
+from runner.providers.redis.keys import patterns
 from runner.providers.redis.outages import forbidden, not_now
 from runner.testing import RedisServer, eventually
 
 from ...support.cluster import RedisCluster
 from .calls import Beside, Call, contents, history, key_of, read, recorded, write
 from .conftest import EXAMPLES
-from .driver import Driver
+from .driver import QUEUE, Driver, plan_of
 from .observed import TEST_KEY
 
 BROKEN = [
@@ -205,6 +206,98 @@ def test_whose_user_may_not_do_one_of_its_commands(
                 assert forbidden(not_now(error)), error
                 assert command in str(error).lower()
     raw.acl_deluser("worker")
+
+
+@pytest.mark.parametrize("name", scripts.names())
+def test_whose_user_may_not_use_all_of_its_keys(calls: list[Call], raw: Redis, server: RedisServer, name: str) -> None:
+    """Where keys of a kind are missing in the access list, or may only be read, or written by all but one command, it
+    is refused before its first write, or does not need them; and the refusal passes."""
+
+    def allow(*rules: Any) -> None:
+        raw.execute_command("ACL", "SETUSER", "worker", "reset", "on", ">pw", *rules)
+
+    with Redis.from_url(server.url, username="worker", password="pw") as worker:
+        for number, call in enumerate(call for call in calls if call.script.name == name):
+            whole = Beside(raw, call.before)
+            done = executed(call, raw)
+            declared = {str(call.slots[slot]).encode() for slot in call.script.keys}
+            kinds = sorted({kind_of(key) for _, key in done if key not in declared})
+            for kind in kinds[number % FEW :: FEW] if number else kinds:
+                theirs = {key for _, key in done if kind_of(key) == kind} - declared
+                others = [b"~%b" % key for key in sorted({key for _, key in done} - theirs | declared)]
+                beside = b"%b " + b" ".join(others) + b")"
+                for rules in (
+                    ("+@all", *others),
+                    ("+@all", *others, *(b"%%R~%b" % key for key in theirs)),
+                    ("+@all", "%R~*", beside % b"(+@all"),
+                    *(
+                        ("+@all", "~*", f"-{command}", beside % f"(+{command}".encode())
+                        for command in sorted({command for command, key in done if key in theirs} - scripts._READS)
+                    ),
+                ):
+                    whole.write()
+                    allow(*rules)
+                    if error := changes_nothing(call, worker, f"{rules}"):
+                        assert forbidden(not_now(error)), error
+                        allow("+@all", "~runner:*", f"~{QUEUE}")
+                        assert failure(call, worker) is None
+    raw.acl_deluser("worker")
+
+
+def test_whose_user_may_not_write_to_its_queue(calls: list[Call], raw: Redis, server: RedisServer) -> None:
+    """Queues have names of their own: who may use all other keys is told which one is missing."""
+    told = set()
+    with Redis.from_url(server.url, username="worker", password="pw") as worker:
+        for rights in ([], [f"%R~{QUEUE}"]):
+            raw.execute_command("ACL", "SETUSER", "worker", "reset", "on", ">pw", "+@all", "~runner:*", *rights)
+            for call in calls:
+                write(raw, call.before)
+                raw.script_load(call.script.text)
+                error = changes_nothing(call, worker, f"{rights}")
+                assert error is None or forbidden(not_now(error)), error
+                if error is not None and rights:
+                    assert f"'lpush' command on all keys {QUEUE} " in str(error) or call.script.name == "take", error
+                    told.add(call.script.name)
+    assert told >= {"answer", "create_run", "create_runs", "fork", "release", "resume", "return_job"}
+    raw.acl_deluser("worker")
+
+
+def test_a_commit_whose_user_may_not_write_to_the_queue_of_what_follows(
+    driver: Driver, raw: Redis, server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver.submit(plan_of("a", "b: a"))
+    claim = driver.take("a")["a"]
+    with recorded(raw, monkeypatch) as found:
+        driver.commit(claim)
+    (call,) = [one for one in found if one.script.name == "commit"]
+    write(raw, call.before)
+    raw.execute_command("ACL", "SETUSER", "worker", "reset", "on", ">pw", "+@all", "~runner:*", f"%R~{QUEUE}")
+    with Redis.from_url(server.url, username="worker", password="pw") as worker:
+        assert f"'lpush' command on all keys {QUEUE} " in str(changes_nothing(call, worker, "its queue"))
+        raw.execute_command("ACL", "SETUSER", "worker", f"~{QUEUE}")
+        assert (call.again(worker)[0], raw.llen(QUEUE)) == (b"committed", 1)
+    raw.acl_deluser("worker")
+
+
+def executed(call: Call, raw: Redis) -> set[tuple[str, bytes]]:
+    """The commands that a call of a script calls, each with a key."""
+    found = set()
+    with raw.monitor() as monitor:
+        call.again(raw)
+        raw.ping()
+        for one in monitor.listen():
+            command, *arguments = one["command"].split(" ")
+            if command == "PING":
+                return found
+            if one["client_type"] == "lua":
+                many = {"COPY": 2, "RENAME": 2, "DEL": None, "EXISTS": None, "MGET": None}.get(command, 1)
+                found.update((command, key.encode()) for key in arguments[:many])
+    raise AssertionError("the server said nothing more")
+
+
+def kind_of(key: bytes) -> str:
+    """What a key is, by the name of its template."""
+    return next((name for name, one in patterns().items() if one.fullmatch(key.decode())), "queue")
 
 
 def used(call: Call, redis: Redis) -> list[str]:

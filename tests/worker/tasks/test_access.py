@@ -22,6 +22,9 @@ TAKEN = {
     "right": ("-@all",),
     "writes": ("-@write",),
     "one of the commands of a commit": ("-rpush",),
+    "keys, but to read them": ("resetkeys", "%R~*"),
+    "all keys but those of runs": ("resetkeys", "~runner:{p0}:run:*", "%R~*"),
+    "all queues": ("resetkeys", "~runner:{p0}*", "%R~*"),
     "password": ("resetpass", ">other"),
     "user": ("off",),
 }

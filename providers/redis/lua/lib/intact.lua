@@ -6,9 +6,13 @@
 -- tasks: those that may be sent; nil for any.
 local function intact_queues(queue, tasks)
   redis.call("LLEN", queue)
+  needs_on(queue, "LPUSH")
   local waits = not tasks
   for _, job in ipairs(tasks or {}) do waits = waits or job.pool end
-  if waits then redis.call("LLEN", queue_for(queue, "thread")) end
+  if not waits then return end
+  local beside = queue_for(queue, "thread")
+  redis.call("LLEN", beside)
+  needs_on(beside, "LPUSH")
 end
 local function intact_queue(home, queue, direct, envelope, tasks)
   redis.call("ZCARD", queued_key(home))

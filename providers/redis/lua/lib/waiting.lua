@@ -19,7 +19,7 @@ local function look_at_like(one, like, key)
 end
 local function look_at_waiting(home, queue, run, adapter, environment, like, key)
   local text = redis.call("LINDEX", queue, -1)
-  if not text then return nil end
+  if not text or not may("RPOP", queue) then return nil end
   -- As send.lua writes it. What kombu sent, the processes' own worker reads.
   local body = string.match(text, '^{"body":("%[%[%],.-{}%]"),"content%-encoding":')
   if not body or not string.find(text, '"headers":{"task":"' .. JOB_NAME .. '",', 1, true) then return nil end
