@@ -133,7 +133,7 @@ def answer(write: Callable[[], Any]) -> Any:
 
 
 def comparable(claim: Claim) -> dict[str, Any]:
-    """All of it; of outputs, without whose they were among several claims, which Redis keeps."""
-    found = {name: value for name, value in claim._asdict().items() if name != "stored_inputs"}
+    """What memory gives, too; of outputs, without whose they were among several claims, which Redis keeps."""
+    found = {name: value for name, value in claim._asdict().items() if name not in ("stored_inputs", "like")}
     lasting = {key: {k: v for k, v in one.items() if k != "of"} for key, one in claim.context.items()}
     return found | {"context": lasting}
