@@ -150,15 +150,16 @@ def patiently(
     The clients here ask once each time: one line says that the store is waited for, and one that it is back. Raises
     `StillAway` once ``goes_on`` does not return true. ``passing`` are the errors after which it is called again.
     """
-    who, backoff, reached = object(), Backoff(0.1, 1.0), True
+    who, backoff, reached = object(), Backoff(0.1, 1.0), False
     token = _asks_once.set(True)
     try:
         while True:
             try:
-                return call()
+                answer = call()
+                reached = True
+                return answer
             except passing as error:
                 if not goes_on():
-                    reached = False
                     raise StillAway(str(error)) from error
                 cause = error.__cause__
                 outage.begins(who, cause if isinstance(cause, TRANSIENT_ERRORS) else error)

@@ -389,13 +389,10 @@ class Client:
     def patient(self, call: Callable[[], T], handle: RunHandle, goes_on: Callable[[], bool] = lambda: True) -> T:
         """Call ``call``, retrying while the store is away. A run that is waited for always has a worker.
 
-        Raises `StillAway` if the store is, and ``goes_on`` does not return true.
+        Raises `StillAway` if the store is, and ``goes_on`` does not return true. What was answered is not asked again.
         """
-
-        def once() -> T:
-            found = call()
-            if self.store.membership is not None and time.monotonic() - self._looked_for_worker > 2.0:
-                self.ensure_worker(self.store.runs.field(handle.id, "queue") or self.store.queue(None))
-            return found
-
-        return patiently(once, goes_on)
+        found = patiently(call, goes_on)
+        if self.store.membership is not None and time.monotonic() - self._looked_for_worker > 2.0:
+            queue = patiently(partial(self.store.runs.field, handle.id, "queue"), goes_on)
+            self.ensure_worker(queue or self.store.queue(None))
+        return found

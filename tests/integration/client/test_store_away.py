@@ -1,5 +1,6 @@
 """A client whose store goes away after it was opened: what may be repeated is, and the rest is said in one line."""
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,6 +11,8 @@ from runner.client import Client
 from runner.core.errors import Exit, StoreUnreachable
 from runner.providers.redis import scripts, waiting_client
 from runner.providers.redis.outages import outage
+from runner.providers.redis.runs import Runs
+from runner.providers.redis.waiting_client import StoreLost, patiently
 from runner.testing import Command, Cut, FaultProxy, RedisServer, eventually
 
 CREW = """
@@ -80,6 +83,38 @@ def test_a_submission_whose_answer_is_lost_is_one_run(own_server: RedisServer, w
         # When a run is submitted, then there is one, and it was created here
         handle = client.submit(write_crew(CREW))
         assert (handle.created, [run.id for run in client.runs()]) == (True, [handle.id])
+
+
+def test_what_was_answered_is_not_asked_again_where_its_worker_is_looked_for(
+    opened: tuple[Client, str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, run, _ = opened
+    asked, queues = [], list[str]()
+
+    def field(*_: object) -> str:
+        asked.append("queue")
+        if len(asked) < 3:
+            raise StoreLost("it is away")
+        return "its queue"
+
+    with monkeypatch.context() as patch:
+        patch.setattr(client.store, "membership", object())
+        patch.setattr(Runs, "field", field)
+        patch.setattr(client, "ensure_worker", queues.append)
+        client._looked_for_worker = -math.inf
+        assert client.patient(lambda: asked.append("call"), client.run(run)) is None
+    assert (asked, queues) == (["call", "queue", "queue"], ["its queue"])
+
+
+def test_who_stops_waiting_is_not_told_that_the_store_is_back(caplog: pytest.LogCaptureFixture) -> None:
+    calls = iter([StoreLost("it is away"), StoreLost("it is away"), KeyboardInterrupt()])
+
+    def call() -> None:
+        raise next(calls)
+
+    with pytest.raises(KeyboardInterrupt):
+        patiently(call, lambda: True)
+    assert caplog.messages == ["waiting for the store: it is away"]
 
 
 def test_a_fork_that_may_have_been_made_is_not_made_again(own_server: RedisServer, write_crew: Any) -> None:

@@ -10,6 +10,7 @@ from runner.core.jobs import Claim
 from runner.core.output import dump
 from runner.core.plan import Plan, PlannedTask
 from runner.providers.redis import keys, store
+from runner.providers.redis.protocol import PROTOCOL
 from runner.providers.redis.store import ClaimedTask
 
 from .conftest import Clock
@@ -116,6 +117,22 @@ def test_one_that_differs_in_anything_is_given_all(
     assert not of_another
     assert claim.job.run_id == "r-2"
     assert (claim.module, claim.standin) == (second.get("module", "crew"), second.get("standin", ""))
+
+
+def test_one_of_an_older_protocol_is_left_to_a_claim_which_takes_it_along(
+    driver: Driver, of_another: list[Claim]
+) -> None:
+    """So was the one before: both were begun as now, and a later version, of another protocol, works on them."""
+    for run in ("r-1", "r-2"):
+        driver.submit(ONE, run)
+        driver.redis.hset(keys.run_key(run), "protocol", PROTOCOL - 1)
+    claim = driver.claim(next(driver.jobs()))
+    assert isinstance(claim, Claim)
+    assert claim.job.run_id == "r-1"
+    task = driver.task(claim)
+    task.commit(dump("done", None), (), replayed=0, process="p0", queue=QUEUE)
+    assert (task.next, of_another) == (None, [])
+    assert driver.states("r-2") == {"a": "queued"}
 
 
 def test_another_task_of_a_run_like_it_is_given_all(driver: Driver, of_another: list[Claim]) -> None:

@@ -50,8 +50,9 @@ local function given(r, b, key, t, found, ...)
   for _, one in ipairs(found.recorded) do answer[#answer + 1] = one end
   return answer
 end
--- What a run is like: a digest of all that it does not have for itself (scripts.py), if it has no events but these. r: of_run with it.
-local function set_likeness(r, events) r.like = r[15] == events and r[16] or "" end
+-- What a run is like: a digest of all that it does not have for itself (scripts.py), if it has no events but these, and is not of an
+-- older protocol: then a claim changes it. r: of_run with it.
+local function set_likeness(r, events) r.like = r[15] == events and tonumber(r[12] or "1") == PROTOCOL and r[16] or "" end
 -- Whether more than usual may come of it: its journal is gone, a checkpoint is asked for, or old events go.
 local function is_seldom(r, t, found)
   return tonumber(t[14] or 0) > 0 and #found.recorded == 0 or asked_for(r[13], "task_started") or (r[15] or 0) % 100 == 99
