@@ -56,8 +56,11 @@ class MapThreads:
 
     def begin_no_more(self) -> int:
         """Begin none of the steps that no thread has taken. Returns how many these were."""
-        never_begun = len(self._begun)
-        self._begun.clear()
+        never_begun = 0
+        with contextlib.suppress(IndexError):
+            while True:  # one by one: a thread may take some meanwhile
+                self._begun.popleft()
+                never_begun += 1
         return never_begun
 
     def begin(self, steps: Sequence[Any]) -> None:

@@ -1,14 +1,14 @@
 """The fields of the author's objects that each process makes for itself (with callbacks, tools), as records hold them.
 
 A field whose value is JSON is stored as it is; one of another type with its types (`runner.core.encoding`). What cannot
-be stored stays in its process: a client, a lock, a function. Objects that a framework keeps and lends to its tools are
-changed in place instead (`context_state.py`).
+be stored stays in its process: a client, a lock, a function, an open file, a secret. Objects that a framework keeps and
+lends to its tools are changed in place instead (`context_state.py`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretBytes, SecretStr
 from pydantic_core import to_jsonable_python
 
 from runner.core import encoding
@@ -22,6 +22,9 @@ State = dict[str, dict[str, Any]]
 _OLDER = "model of pydantic"
 """Where older versions stored the name of a model's class, which is in the module of the object's."""
 
+_NOT_LOOKED_AT = (Iterator, SecretStr, SecretBytes)
+"""What JSON has of these would take from them (a generator, a file that is open), or is only asterisks."""
+
 
 class Handle(NamedTuple):
     """In place of a value that cannot be stored: equal while the field holds the same object."""
@@ -30,15 +33,24 @@ class Handle(NamedTuple):
 
 
 class ObjectState:
-    """Some objects, each by a name that is the same in every process; ``fields_of`` returns the fields of one."""
+    """Some objects, each by a name that is the same in every process; ``fields_of`` returns the fields of one.
 
-    def __init__(self, objects: Mapping[str, Any], fields_of: Callable[[Any], Mapping[str, Any]] = vars) -> None:
-        self.objects, self._fields_of = objects, fields_of
+    If ``exactly``, a value that would not come back as it was is not stored; else what JSON has of it is.
+    """
+
+    def __init__(
+        self,
+        objects: Mapping[str, Any],
+        fields_of: Callable[[Any], Mapping[str, Any]] = vars,
+        *,
+        exactly: bool = False,
+    ) -> None:
+        self.objects, self._fields_of, self._exactly = objects, fields_of, exactly
 
     def seen(self) -> State:
         """Return all fields as they are now, to compare with."""
         return {
-            name: {field: stored(value) for field, value in self._fields_of(one).items()}
+            name: {field: stored(value, exactly=self._exactly) for field, value in self._fields_of(one).items()}
             for name, one in self.objects.items()
         }
 
@@ -60,17 +72,17 @@ class ObjectState:
         """Set the stored fields of those objects that are here."""
         for name in state.keys() & self.objects.keys():
             one = self.objects[name]
-            private = getattr(one, "__pydantic_private__", None) or {}
+            private = getattr(one, "__private_attributes__", ())  # also one that is not set yet
             for field, value in state[name].items():
-                (private if field in private else vars(one))[field] = restored(value, one)
+                (one.__pydantic_private__ if field in private else vars(one))[field] = restored(value, one)
 
 
-def stored(value: Any) -> Any:
-    """Return a value as it is stored, or its `Handle`."""
+def stored(value: Any, *, exactly: bool = False) -> Any:
+    """Return a value as it is stored, or its `Handle`. ``exactly``: see `ObjectState`."""
     try:
         data, types = encoding.encode(value, _name_of)
     except NotSerializable:
-        return Handle(id(value)) if callable(value) else _closest(value)
+        return Handle(id(value)) if exactly or callable(value) or isinstance(value, _NOT_LOOKED_AT) else _closest(value)
     except Exception:  # whatever its own code says to being looked at
         return Handle(id(value))
     is_like_one = isinstance(data, dict) and ("types" in data or _OLDER in data)

@@ -205,7 +205,7 @@ class StepMap:
         scope = self._journal.cancel_scope
         if isinstance(stop, ClaimLost) or not scope.awaits_answer:
             return
-        with scope.write:  # what is stopped once more is stopped after this
+        with scope.unbroken:  # what is stopped once more is stopped after this
             never_begun = self._wait_for_calls(threads) if threads is not None else 0
             if scope.awaits_answer:
                 done, raised = self._sorted(self._take_done())

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from runner.adapters.crewai import crew_plan
 from runner.engine.work import Work
-from runner.journal.object_state import ObjectState, State, stored
+from runner.journal.object_state import Handle, ObjectState, State, stored
 
 MOST = 256 * 1024  #: characters of what one field has
 
@@ -38,7 +38,7 @@ class ToolStateCarrier:
                 again = sum(other.name == tool.name for other in every)
                 if _fields(tool):
                     tools[f"{tool.name} {again}" if again > 1 else tool.name] = tool
-        self._tools = ObjectState(tools, _fields)
+        self._tools = ObjectState(tools, _fields, exactly=True)
         self.seen = self._tools.seen
         self._begun: State = {}
         self._ended = 0  # uses, as they ended: what a later one left is not undone by an earlier one
@@ -61,7 +61,9 @@ class ToolStateCarrier:
     def _changed(self, before: State) -> State:
         state, _lost = self._tools.changed(before)
         small = {
-            name: {field: value for field, value in fields.items() if len(json.dumps(value)) <= MOST}
+            name: {
+                field: value for field, value in fields.items() if len(json.dumps(value, ensure_ascii=False)) <= MOST
+            }
             for name, fields in state.items()
         }
         return {name: fields for name, fields in small.items() if fields}
@@ -86,9 +88,11 @@ class ToolStateCarrier:
         """Return the fields that an older version recorded: the JSON of their declared types."""
         return {
             name: {
-                field: stored(TypeAdapter(hints.get(field, Any)).validate_json(text))
+                field: value
                 for hints in [_hints(type(self._tools.objects[name]))]
                 for field, text in left[name].items()
+                for value in [stored(TypeAdapter(hints.get(field, Any)).validate_json(text), exactly=True)]
+                if not isinstance(value, Handle)
             }
             for name in left.keys() & self._tools.objects.keys()
         }
@@ -97,6 +101,10 @@ class ToolStateCarrier:
 def _of(owners: Iterable[Any]) -> Iterable[Any]:
     for owner in owners:
         yield from getattr(owner, "tools", None) or ()
+
+
+def _characters(value: Any) -> int:
+    return len(json.dumps(value, ensure_ascii=False))
 
 
 def _hints(kind: type[Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from runner.core import waiting
 from runner.core.clock import SYSTEM
-from runner.core.errors import Stop
+from runner.core.errors import ClaimLost, Stop
 from runner.journal.cancellation.cancel_scope import CancelScope, Wakeup
 
 RETURNING = 2.0  #: seconds that a thread has to record what its call gave, from when that is seen to have returned
@@ -86,8 +86,8 @@ def awaited(wanted: Awaitable[Any], scope: CancelScope, kept: MutableMapping[int
     """Await something, whose result is in ``kept`` before this returns.
 
     If the task is being stopped, and it is cancelled when what it waits for has come, it gets that, and is cancelled
-    soon, with what it waits for then. If it ends before, the cancellation is in ``kept`` under 1: raise it when the
-    result is recorded, or see `cancel_next_wait`.
+    soon, with what it waits for then; not if its claim is lost, as nothing of it is recorded. If it ends before, the
+    cancellation is in ``kept`` under 1: raise it when the result is recorded, or see `cancel_next_wait`.
     """
     steps: Any = wanted if hasattr(wanted, "throw") else waiting.awaited(wanted)
     sent: Any = None
@@ -120,7 +120,8 @@ def awaited(wanted: Awaitable[Any], scope: CancelScope, kept: MutableMapping[int
         try:
             sent = yield awaits
         except asyncio.CancelledError as cancelled:
-            if scope.stopping is not None and late is None and _has_come(awaits):
+            may_go_on = scope.stopping is not None and not isinstance(scope.stopping, ClaimLost)
+            if may_go_on and late is None and _has_come(awaits):
                 late, came = cancelled, SYSTEM.monotonic()
             else:
                 error, late = cancelled, None

@@ -36,6 +36,8 @@ class CancelScope:
         """In here the task is inside a step: a deferrable stop waits for its end."""
         self.write: Write = self._in_write
         """In here the task writes to the store: no stop breaks in."""
+        self.unbroken: contextlib.AbstractContextManager[None] = self._in_write
+        """In here no stop breaks in either, and no lock is held that a write may take."""
         self.answers: Answers | None = None
         """What each call in progress gave, from its return until it is recorded: no stop breaks in meanwhile."""
         self._asleep: dict[Wakeup, None] = {}

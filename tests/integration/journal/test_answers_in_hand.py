@@ -5,6 +5,7 @@ import operator
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -14,11 +15,13 @@ import pytest
 from runner.core import fault_points
 from runner.core.errors import ClaimLost, Interrupted, Stop, TaskTimeout, TimedOut
 from runner.core.ledger import STEP
+from runner.engine.local import StateCancelScope
 from runner.journal import blocking_calls, step_map
 from runner.journal.cancellation import async_raise, calls_in_flight, timing
 from runner.journal.cancellation.async_raise import InterruptibleSection
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.journal import Journal
+from runner.journal.map_threads import MapThreads
 from runner.journal.recorder import OneByOne
 from runner.journal.step_map import StepMap
 from runner.testing import eventually
@@ -267,6 +270,48 @@ def test_what_the_threads_of_a_map_get_after_its_stop_is_recorded(
     struck.end()
     assert (list(struck.store.recorded.values()), struck.store.open, len(asked)) == (['"paid"'] * 2, 0, 2)
     assert isinstance(struck.raised, type(stop))
+
+
+def test_a_map_that_is_stopped_leaves_its_items_the_lock_of_the_state(
+    struck: Struck, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a kickoff in this process: they record what they are answered while the map waits for them."""
+    monkeypatch.setattr(step_map, "RETURNING", 3600.0)
+    struck.scope = StateCancelScope(threading.RLock())
+    struck.journal = Journal({}, struck.store, struck.scope)
+    asked, answers = list[int](), queue.SimpleQueue[str]()
+
+    def item(n: int) -> Any:
+        asked.append(n)
+        return struck.journal.step("inner", answers.get, (), {})
+
+    struck.perform(StepMap(struck.journal, "item", item, range(2), at_once=2).run)
+    eventually(lambda: len(asked) == len(struck.journal.doing.frames) / 2 == 2, why="two are out")
+    struck.scope.ask(struck.stop)  # which it finds by itself
+    eventually(lambda: struck.scope.is_recording, why="the map waits for them")
+    for _ in range(2):
+        answers.put("paid")
+    struck.end()
+    assert list(struck.store.recorded.values()) == ['"paid"'] * 2
+    assert isinstance(struck.raised, TimedOut)
+
+
+def test_a_step_that_a_thread_takes_as_its_map_is_stopped_is_not_one_that_never_began(struck: Struck) -> None:
+    threads = MapThreads(lambda *_: None, 1, struck.scope)
+
+    class Taken(deque[Any]):
+        def __len__(self) -> int:  # a thread is as quick
+            found = super().__len__()
+            self.popleft()
+            return found
+
+        def popleft(self) -> Any:
+            if super().__len__() > 2:
+                super().popleft()
+            return super().popleft()
+
+    threads._begun = Taken("abc")
+    assert threads.begin_no_more() == 2
 
 
 def test_a_map_that_is_stopped_with_calls_that_do_not_return_says_so(

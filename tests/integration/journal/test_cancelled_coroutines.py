@@ -8,7 +8,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection, serve
 
-from runner.core.errors import Stop, TimedOut
+from runner.core.errors import ClaimLost, Stop, TimedOut
 from runner.core.ledger import STEP
 from runner.journal.cancellation import calls_in_flight
 from runner.journal.cancellation.cancel_scope import CancelScope
@@ -40,7 +40,7 @@ class Struck:
         self.store, self.scope = Store(), CancelScope()
         self.scope.of_coroutine = True
         self.journal = Journal({}, self.store, self.scope)
-        self.stop = TimedOut("too long")
+        self.stop: Stop = TimedOut("too long")
 
 
 async def cancelled_in(struck: Struck, call: Callable[..., Any], *, comes: bool = True) -> BaseException:
@@ -85,6 +85,18 @@ def test_a_coroutine_that_waits_on_and_on_is_cancelled_soon(monkeypatch: pytest.
 
     assert isinstance(asyncio.run(cancelled_in(struck, call)), asyncio.CancelledError)
     assert (seen, struck.store.recorded, struck.store.open) == (["head", "went on"], {}, 1)
+
+
+def test_a_coroutine_whose_claim_is_lost_goes_on_with_nothing() -> None:
+    """Another worker has its task: whatever it paid from now on nobody would record."""
+    struck, seen = Struck(), list[str]()
+    struck.stop = ClaimLost("gone")
+
+    async def call(answer: "asyncio.Future[str]") -> None:
+        seen.append(await answer)
+
+    assert isinstance(asyncio.run(cancelled_in(struck, call)), asyncio.CancelledError)
+    assert (seen, struck.store.recorded, struck.store.open) == ([], {}, 1)
 
 
 def test_what_a_coroutine_would_wait_for_next_is_cancelled_with_it() -> None:

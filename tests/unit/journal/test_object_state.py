@@ -4,6 +4,7 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import io
 import json
 import sys
 import threading
@@ -79,6 +80,20 @@ def test_of_what_json_does_not_restore_it_keeps_what_it_has() -> None:
     assert moved(key).secret.get_secret_value() == "**********"
 
 
+@pytest.mark.parametrize("value", [SecretStr("hunter2"), io.StringIO("a line"), (n for n in range(2))], ids=type)
+def test_secrets_and_what_can_be_read_once_stay_in_their_process(value: Any) -> None:
+    assert isinstance(stored(value), Handle)
+    if not isinstance(value, SecretStr):
+        assert list(value), "it was not read"
+
+
+@pytest.mark.parametrize("value", [defaultdict(lambda: 0, a=1), Key(secret=SecretStr("hunter2"))], ids=type)
+def test_what_would_not_come_back_as_it_was_is_not_stored_exactly(value: Any) -> None:
+    one = ObjectState({"tool": SimpleNamespace(field=value, day=datetime.date(2026, 1, 2))}, exactly=True)
+    state, lost = one.changed({"tool": {}})
+    assert (list(state["tool"]), lost) == (["day"], [("tool", "field")])
+
+
 def test_what_its_class_does_not_take_any_more_is_its_json(monkeypatch: pytest.MonkeyPatch) -> None:
     state = json.loads(json.dumps(stored(Strict(size=5))))
     for change in (
@@ -131,3 +146,14 @@ def test_a_private_attribute_of_a_model_is_one_again() -> None:
     ObjectState({"tool": after}, fields).put(state)
     assert after._used == {"a"}
     assert "_used" not in vars(after)
+
+
+def test_a_private_attribute_that_is_not_set_yet_is_one() -> None:
+    class Tool(BaseModel):
+        _used: int
+
+    tool = Tool()
+    ObjectState({"tool": tool}).put({"tool": {"_used": 1}})
+    assert tool._used == 1
+    tool._used += 1
+    assert tool._used == 2
