@@ -4,11 +4,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Required, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, Required, TypedDict
 
 from runner.core import stored_output
 from runner.core.jobs import event_id_of
-from runner.core.ledger import Counters
+from runner.core.ledger import Counters, LedgerRow
 from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.branching import Done
 from runner.core.plan.dependencies import ReadSet
@@ -94,12 +94,27 @@ class RunRecord:
         return any(_counts_of_steps(self))
 
     @property
+    def has_tools(self) -> bool:
+        """Whether it has called a tool."""
+        return bool(self.tools_paid or self.tools_replayed or self.tools_in_doubt)
+
+    @property
     def ledger(self) -> dict[str, Any]:
         """The account of the run's steps: a person's own and calls of models; apart from them, what tools did."""
         return {
             **dict(zip(_OF_STEPS, _counts_of_steps(self), strict=True)),
             "tools": {"paid": self.tools_paid, "replayed": self.tools_replayed, "in_doubt": self.tools_in_doubt},
         }
+
+
+class ReadRun(NamedTuple):
+    """All that a run's result is made of: the run and a branch of it, what is committed there, and its account."""
+
+    run: RunRecord
+    branch: "BranchRecord"
+    committed: Mapping[str, "Committed"]
+    calls: Sequence[LedgerRow] = ()  #: of models, as `runner.engine.ports.Runs.ledger` returns them
+    tools: Mapping[str, Mapping[str, int]] = {}  #: as `runner.engine.ports.Runs.tools` returns them
 
 
 class DeferredEvent:

@@ -7,10 +7,10 @@ from runner.core.ledger import LedgerRow
 from runner.core.plan import Plan
 from runner.core.states import RunStatus
 from runner.core.stored_output import unpack_output
-from runner.providers.records import BranchRecord, Committed, NewRun, RunRecord, committed_record
+from runner.providers.records import NewRun, ReadRun, RunRecord, committed_record, tools_by_name
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.connection import Client
-from runner.providers.redis.records import RUN_FIELDS, branch_record, ledger_line, mapping, run_record
+from runner.providers.redis.records import RUN_FIELDS, branch_record, ledger_lines, mapping, run_record
 from runner.providers.redis.stream import entries_of
 
 MAIN = "main"  #: the branch that a run begins with
@@ -57,34 +57,31 @@ class Batches:
     def tally(self, run_ids: Sequence[str]) -> list[tuple[RunRecord | None, list[LedgerRow]]]:
         """These runs, without their inputs, each with its calls of models; None for one that is gone."""
         records = self._records(run_ids, without="inputs")
-        rows = self._calls([run.id for run in records if run is not None and run.has_steps])
+        ledgers = self._ledgers(records)
+        wanted = {run_id: [f"tokens{field}" for field in ledger] for run_id, ledger in ledgers.items()}
+        tokens = self._fields(wanted)
+        rows = {run_id: ledger_lines(ledger, tokens[run_id]) for run_id, ledger in ledgers.items()}
         return [(run, rows.get(run.id, []) if run is not None else []) for run in records]
 
-    def _calls(self, run_ids: Sequence[str]) -> dict[str, list[LedgerRow]]:
-        """The calls of models of these runs."""
-        pipe, places = self.client.pipeline(transaction=False), [keys.run_key(one, self.home) for one in run_ids]
-        for run in places:
-            pipe.hgetall(keys.key("ledger_key", run=run))
-        found: list[dict[str, str]] = pipe.execute()
-        for run, lines in zip(places, found, strict=True):
-            if lines:
-                pipe.hmget(run, [f"tokens{field}" for field in lines])
-        details = iter(pipe.execute())
+    def _ledgers(self, runs: Sequence[RunRecord | None]) -> dict[str, dict[str, str]]:
+        """The fields of the ledgers of these runs, by id, of those that have any: one round trip."""
+        called = [run.id for run in runs if run is not None and run.has_steps]
+        places = [keys.key("ledger_key", run=keys.run_key(run_id, self.home)) for run_id in called]
+        answers = map(mapping, self.client.ask_all([("HGETALL", place) for place in places]))
+        return {run_id: ledger for run_id, ledger in zip(called, answers, strict=True) if ledger}
+
+    def _fields(self, wanted: Mapping[str, Sequence[str]]) -> dict[str, dict[str, str]]:
+        """Those of the wanted fields that each of these runs has, by its id: one round trip."""
+        commands = [("HMGET", keys.run_key(run_id, self.home), *names) for run_id, names in wanted.items()]
+        answers = zip(wanted.items(), self.client.ask_all(commands), strict=True)
         return {
-            run_id: [ledger_line(*line, of) for line, of in zip(lines.items(), next(details), strict=True)]
-            for run_id, lines in zip(run_ids, found, strict=True)
-            if lines
+            run_id: {name: value for name, value in zip(names, values, strict=True) if value is not None}
+            for (run_id, names), values in answers
         }
 
     def _records(self, run_ids: Sequence[str], without: str = "") -> list[RunRecord | None]:
-        pipe = self.client.pipeline(transaction=False)
         wanted = [name for name in RUN_FIELDS if name != without]
-        for run_id in run_ids:
-            pipe.hmget(keys.run_key(run_id, self.home), wanted)
-        found = [
-            {name: value for name, value in zip(wanted, values, strict=True) if value is not None}
-            for values in pipe.execute()
-        ]
+        found = self._fields(dict.fromkeys(run_ids, wanted)).values()
         return [run_record(id, one) if "status" in one else None for id, one in zip(run_ids, found, strict=True)]
 
     def runs(self, batch: str, after: int = 0, limit: int = 500) -> list[tuple[int, str]]:
@@ -104,10 +101,10 @@ class Batches:
         entries = entries_of(self.client.xread({key: after}, block=block_ms, count=500))
         return [dict(fields)["run"] for _, fields in entries], entries[-1][0] if entries else after
 
-    def read(self, run_ids: Sequence[str]) -> dict[str, tuple[RunRecord, BranchRecord, Mapping[str, Committed]]]:
-        """The records of these runs and of their branches, with what is committed there: one round trip for all.
+    def read(self, run_ids: Sequence[str]) -> dict[str, ReadRun]:
+        """What the results of these runs are made of: one round trip for all, and one for their calls of models.
 
-        Those whose current branch has a history are left out.
+        Those that are gone are left out, and those whose current branch has a history.
         """
         commands = list[tuple[str, str]]()
         for run_id in run_ids:
@@ -115,16 +112,20 @@ class Batches:
             outputs = keys.key("outputs_key", branch_key=branch)
             commands += ("HGETALL", keys.run_key(run_id, self.home)), ("HGETALL", branch), ("HGETALL", outputs)
         answers = map(mapping, self.client.ask_all(commands))
-        found: dict[str, tuple[RunRecord, BranchRecord, Mapping[str, Committed]]] = {}
+        found: dict[str, ReadRun] = {}
+        fields: dict[str, dict[str, str]] = {}
         for run_id, run, line, stored in zip(run_ids, answers, answers, answers, strict=True):
-            if "status" in run and run.get("branch", MAIN) == MAIN and line.keys().isdisjoint(HISTORY):
+            there = "status" in run and "status" in line
+            if there and run.get("branch", MAIN) == MAIN and line.keys().isdisjoint(HISTORY):
                 committed = {task: committed_record(unpack_output(text), MAIN) for task, text in stored.items()}
-                found[run_id] = run_record(run_id, run), branch_record(MAIN, line), committed
+                record, fields[run_id] = run_record(run_id, run), run
+                tools = tools_by_name(run.items()) if record.has_tools else {}
+                found[run_id] = ReadRun(record, branch_record(MAIN, line), committed, tools=tools)
+        for run_id, ledger in self._ledgers([one.run for one in found.values()]).items():
+            found[run_id] = found[run_id]._replace(calls=ledger_lines(ledger, fields[run_id]))
         return found
 
     def statuses(self, run_ids: Sequence[str]) -> list[RunStatus | None]:
         """How these runs stand; None for one that is gone. One round trip."""
-        pipe = self.client.pipeline(transaction=False)
-        for run_id in run_ids:
-            pipe.hget(keys.run_key(run_id, self.home), "status")
-        return [RunStatus(status) if status else None for status in pipe.execute()]
+        answers = self.client.ask_all([("HGET", keys.run_key(run_id, self.home), "status") for run_id in run_ids])
+        return [RunStatus(status) if status else None for status in answers]

@@ -111,6 +111,8 @@ class NoticingClient(_Noticing, Redis):
 
         It does without redis-py's pipeline, which calls 35 functions for each of them.
         """
+        if not commands:
+            return []
         return self.mending(partial(self._ask_all, b"".join(map(hiredis.pack_command, commands)), len(commands)))
 
     def _ask_all(self, packed: bytes, many: int) -> list[Any]:

@@ -76,6 +76,14 @@ def ledger_line(field: str, counts: str, details: str | None) -> LedgerRow:
     return LedgerRow(branch, task, agent, model, *(int(count) for count in numbers))
 
 
+def ledger_lines(counts: Mapping[str, str], run: Mapping[str, str]) -> list[LedgerRow]:
+    """Return the rows of a run's ledger, by branch (main first), task, agent and model: from the ledger's fields, and
+    those of the run that have its tokens.
+    """
+    lines = [ledger_line(field, many, run.get(f"tokens{field}")) for field, many in counts.items()]
+    return sorted(lines, key=lambda line: (line.branch != "main", line.branch, line.task, line.agent, line.model))
+
+
 def present(values: Sequence[str | None]) -> dict[str, str]:
     """The `RUN_FIELDS` that a run has, from what was read of it."""
     return {name: value for name, value in zip(RUN_FIELDS, values, strict=True) if value is not None}

@@ -33,7 +33,7 @@ from runner.providers.redis.records import (
     branch_record,
     event_record,
     in_flight,
-    ledger_line,
+    ledger_lines,
     present,
     run_record,
 )
@@ -290,9 +290,8 @@ class Runs:
         """The run's calls of models, by branch, task, agent and model."""
         run = keys.run_key(run_id, self.home)
         found: dict[str, str] = self.client.hgetall(keys.key("ledger_key", run=run))
-        details = self.client.hmget(run, [f"tokens{field}" for field in found]) if found else []
-        lines = [ledger_line(*line, of) for line, of in zip(found.items(), details, strict=True)]
-        return sorted(lines, key=lambda line: (line.branch != "main", line.branch, line.task, line.agent, line.model))
+        names = [f"tokens{field}" for field in found]
+        return ledger_lines(found, dict(zip(names, self.client.hmget(run, names), strict=True)) if found else {})
 
     def tools(self, run_id: str) -> dict[str, dict[str, int]]:
         """How often each tool was used (paid, replayed, in_doubt), by its name."""

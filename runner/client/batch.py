@@ -7,11 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from runner.client.batch_state import BatchState
-from runner.client.handle import Pace, Read, RunHandle, RunResult, lost_result, result_of
+from runner.client.handle import Pace, RunHandle, RunResult, lost_result, result_of
 from runner.client.store import Store
 from runner.core.errors import Conflict, NotFound, no_batch
 from runner.core.states import RunStatus
-from runner.providers.records import RunRecord
+from runner.providers.records import ReadRun, RunRecord
 from runner.providers.redis.waiting_client import StillAway
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ T = TypeVar("T")
 
 AT_ONCE = 100  #: runs that are active, unless it is said otherwise
 CHUNK = 50  #: runs that one script creates at most: others wait meanwhile, and workers for the first of them
-PAGE = 500  #: runs that one round trip reads at most
+PAGE = 500  #: runs of which one round trip reads the statuses, or the ledgers, at most
+RESULTS = 100  #: runs of which one round trip reads the results at most: outputs may be large
 LOOK_EVERY = 5.0  #: seconds between two looks at all active runs: no event says that one awaits input
 NEXT_WITHIN = 5.0  #: seconds in which a submitter that lives submits the next run
 
@@ -86,9 +87,9 @@ class Batch:
                 if begun:
                     self._begun += len(begun)
                     self.on_begun()
-                for number, run_id, active in begun or ():
-                    if not active:
-                        yield number, self._result(run_id)
+                over_before = {run_id: number for number, run_id, active in begun or () if not active}
+                for result in self._results(list(over_before)):
+                    yield over_before[result.run_id], result
             if not self._active and not self._goes_on():
                 return
             if time.monotonic() > self.until:
@@ -97,14 +98,10 @@ class Batch:
             if over and len(self._active) > 1:
                 time.sleep(pace.rest(len(self._active), over))  # several end meanwhile, which are read together
             ended, after = self._ended(after)
-            ours = [run_id for run_id in ended if run_id in self._active]
-            read: dict[str, Read] = self._patient(partial(batches.read, ours)) if ours else {}
-            for run_id in ours:
-                if run_id in self._active:
-                    result = self._result(run_id, read.get(run_id))
-                    if result.status != RunStatus.running:
-                        over += 1
-                        yield self._active.pop(run_id), result
+            for result in self._results([run_id for run_id in ended if run_id in self._active]):
+                if result.status != RunStatus.running:
+                    over += 1
+                    yield self._active.pop(result.run_id), result
             more = more or self.begun_elsewhere
 
     def _goes_on(self) -> bool:
@@ -122,7 +119,15 @@ class Batch:
             ended += [run_id for run_id, status in zip(active, statuses, strict=True) if status is None or status.over]
         return dict.fromkeys(ended), last
 
-    def _result(self, run_id: str, read: Read | None = None) -> RunResult:
+    def _results(self, run_ids: Sequence[str]) -> Iterator[RunResult]:
+        """Return the results of runs that are over, in this order; they are read `RESULTS` at a time."""
+        for start in range(0, len(run_ids), RESULTS):
+            some = run_ids[start : start + RESULTS]
+            read = self._patient(partial(self._client.store.batches.read, some))
+            for run_id in some:
+                yield self._result(run_id, read.get(run_id))
+
+    def _result(self, run_id: str, read: ReadRun | None) -> RunResult:
         """Return the result of a run that is over; where its record is gone from the store, that it failed."""
         try:
             return self._patient(partial(result_of, self._client.store.runs, run_id, read=read))

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from runner.client.files import OutputFile, files_of, write_files
 from runner.core.clock import SYSTEM, Clock
 from runner.core.errors import Conflict, Exit, LeadsOutside
-from runner.core.ledger import spent
+from runner.core.ledger import LedgerRow, spent
 from runner.core.prices import NO_PRICES
 from runner.core.states import RunStatus
 from runner.llm.list_prices import configured
 from runner.modelserver.stubs import LABELS
-from runner.providers.records import BranchRecord, Committed, Event, Question, RunRecord
+from runner.providers.records import BranchRecord, Event, Question, ReadRun, RunRecord
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.waiting_client import StillAway
 
@@ -223,8 +223,8 @@ class RunHandle:
     def ledger(self) -> dict[str, Any]:
         """Return the account of all branches so far: steps, tokens, cost (docs/concepts.md lists the keys)."""
         runs = self.client.store.runs
-        found: dict[str, Any] = self.client.patient(lambda: ledger_of(runs, runs.get(self.id)), self)
-        return found
+        run, calls, tools = self.client.patient(lambda: _account(runs, runs.get(self.id)), self)
+        return ledger_of(run, calls, tools)
 
     def files(self) -> list[OutputFile]:
         """Return the ``output_file`` of each finished task; if two have the same path, the later one."""
@@ -279,22 +279,21 @@ def unrecorded_in(events: Iterable[Event]) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def ledger_of(runs: Runs, run: RunRecord, order: Sequence[str] = ()) -> dict[str, Any]:
+def _account(runs: Runs, run: RunRecord) -> tuple[RunRecord, Sequence[LedgerRow], Mapping[str, Mapping[str, int]]]:
+    """Return a run with its calls of models and of tools, which are read if there are any."""
+    return run, runs.ledger(run.id) if run.has_steps else (), runs.tools(run.id) if run.has_tools else {}
+
+
+def ledger_of(
+    run: RunRecord, calls: Sequence[LedgerRow], tools: Mapping[str, Mapping[str, int]], order: Sequence[str] = ()
+) -> dict[str, Any]:
     """Return the ledger of a run, with its rows in this order of tasks."""
-    ledger = run.ledger
-    called = run.has_steps
-    prices = NO_PRICES if run.standin else configured(run.created_at if called else None)
-    lines = runs.ledger(run.id) if called else []
-    if lines:
+    prices = NO_PRICES if run.standin else configured(run.created_at if run.has_steps else None)
+    if calls:
         place = {task: i for i, task in enumerate(order)}
-        lines.sort(key=lambda one: (one.branch != "main", one.branch, place.get(one.task, len(place))))
-    by_tool = runs.tools(run.id) if any(ledger["tools"].values()) else {}
-    by = [line.to_dict(prices) for line in lines]
-    return {**ledger, **spent(lines, prices), "by": by, "by_tool": by_tool}
-
-
-Read = tuple[RunRecord, BranchRecord, Mapping[str, Committed]]
-"""A run, a branch of it, and what is committed there."""
+        calls = sorted(calls, key=lambda one: (one.branch != "main", one.branch, place.get(one.task, len(place))))
+    by = [line.to_dict(prices) for line in calls]
+    return {**run.ledger, **spent(calls, prices), "by": by, "by_tool": tools}
 
 
 def lost_result(run_id: str, error: str) -> RunResult:
@@ -304,13 +303,14 @@ def lost_result(run_id: str, error: str) -> RunResult:
     return RunResult(run_id, nothing.status.value, nothing.branch, None, {}, ledger, 0, error)
 
 
-def result_of(runs: Runs, run_id: str, branch: str | None = None, read: Read | None = None) -> RunResult:
+def result_of(runs: Runs, run_id: str, branch: str | None = None, read: ReadRun | None = None) -> RunResult:
     """Return the result of a run, or of one branch; ``read`` is its state, if the caller has read it."""
     if read is None:
         record = runs.get(run_id)
         name = branch or record.branch
-        read = record, runs.branch(run_id, name), runs.committed(run_id, name)
-    run, line, committed = read
+        line = runs.branch(run_id, name)
+        read = ReadRun(record, line, runs.committed(run_id, name), *_account(runs, record)[1:])
+    run, line, committed, calls, tools = read
     branch = line.name
     try:
         plan = runs.plan(run_id, run.plan_digest)
@@ -328,7 +328,7 @@ def result_of(runs: Runs, run_id: str, branch: str | None = None, read: Read | N
         branch=branch,
         result=final.raw if final and line.status is RunStatus.completed else None,
         outputs={task: committed[task].raw for task in dict.fromkeys([*planned, *in_order])},
-        ledger=ledger_of(runs, run, [*planned, *in_order]),
+        ledger=ledger_of(run, calls, tools, [*planned, *in_order]),
         recoveries=run.recoveries,
         error=line.error or None,
         asked=tuple(runs.questions(run_id, branch)) if line.status is RunStatus.waiting else (),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from types import FrameType
 from typing import NamedTuple
 
 import pytest
@@ -45,12 +46,15 @@ class Cost(NamedTuple):
     calls: float  #: of Python functions
     commands: float  #: that the server does, with those in scripts
     received: float  #: bytes, by the server
+    messages: float = 0.0  #: to the server, each with one command or many
 
 
 BUDGETS = {
-    "submitted run": Cost(calls=168, commands=21, received=1703),
+    "submitted run": Cost(calls=168, commands=21, received=1703, messages=1),
     "run of a batch": Cost(calls=14, commands=7, received=57),
-    "result of a batch": Cost(calls=68, commands=3, received=194),
+    "result of a batch": Cost(calls=70, commands=3, received=194),
+    "result of a batch that is waited for": Cost(calls=88, commands=4, received=254),
+    "run of a batch that is shown": Cost(calls=20, commands=1, received=451),
 }
 MARGIN = 1.0 if sys.version_info[:2] == (3, 11) else 1.1  #: of calls: each Python's library has its own
 
@@ -63,13 +67,14 @@ class Submitter:
     def __init__(self, client: Client, redis: Redis, crew: Prepared) -> None:
         self.client, self.redis, self.crew = client, redis, crew
         self.ids: list[str] = []
+        self.batch = ""
 
     def submit(self, many: int) -> None:
         for _ in range(many):
             self.client.submit(self.crew)
 
     def submit_batch(self, many: int) -> None:
-        batch = f"b-{next(_numbers):012}"
+        self.batch = batch = f"b-{next(_numbers):012}"
         runs = new_runs(self.crew, ((number, {}) for number in range(1, many + 1)), batch)
         begun = submission(self.client, self.crew, runs, batch)(many)
         assert begun is not None
@@ -80,12 +85,20 @@ class Submitter:
         results = [result_of(self.client.store.runs, run, read=read) for run, read in found.items()]
         assert [one.status for one in results] == ["completed"] * many
 
-    def cost(self, do: Callable[[int], None], many: int) -> Cost:
-        calls = 0
+    def wait(self, many: int) -> None:
+        assert [result.status for _, result in self.client.batch(self.batch)] == ["completed"] * many
 
-        def counted(frame: object, event: str, argument: object) -> None:
-            nonlocal calls
-            calls += event == "call"
+    def show(self, many: int) -> None:
+        assert self.client.batch(self.batch).state().runs == {"completed": many}
+
+    def cost(self, do: Callable[[int], None], many: int) -> Cost:
+        calls = messages = 0
+
+        def counted(frame: FrameType, event: str, argument: object) -> None:
+            nonlocal calls, messages
+            if event == "call":
+                calls += 1
+                messages += frame.f_code.co_name == "send_packed_command"
 
         self.redis.config_resetstat()
         sys.setprofile(counted)
@@ -94,7 +107,7 @@ class Submitter:
         finally:
             sys.setprofile(None)
         commands = sum(one["calls"] for one in self.redis.info("commandstats").values())
-        return Cost(calls, commands, self.redis.info("stats")["total_net_input_bytes"])
+        return Cost(calls, commands, self.redis.info("stats")["total_net_input_bytes"], messages)
 
 
 @pytest.fixture
@@ -121,10 +134,16 @@ def do_all(server: RedisServer, redis: Redis, queue: str, cache: Path) -> None:
 def test_one_more_costs_no_more_than_it_did(
     what: str, submitter: Submitter, server: RedisServer, redis: Redis, tmp_path: Path
 ) -> None:
-    do = {"submitted run": submitter.submit, "run of a batch": submitter.submit_batch}.get(what, submitter.read)
+    do = {
+        "submitted run": submitter.submit,
+        "run of a batch": submitter.submit_batch,
+        "result of a batch": submitter.read,
+        "result of a batch that is waited for": submitter.wait,
+        "run of a batch that is shown": submitter.show,
+    }[what]
 
     def prepared(many: int) -> Cost:
-        if what == "result of a batch":
+        if do not in (submitter.submit, submitter.submit_batch):
             submitter.submit_batch(many)
             do_all(server, redis, queue_of(submitter.client.store.queue(None)), tmp_path / "cache")
         return submitter.cost(do, many)
@@ -137,3 +156,4 @@ def test_one_more_costs_no_more_than_it_did(
     assert found.calls <= budget.calls * MARGIN
     assert found.commands <= budget.commands
     assert found.received <= budget.received + 6, "a number may have more digits"
+    assert found.messages <= budget.messages

@@ -35,6 +35,7 @@ LONGER: dict[str, str] = {
     "tests/worker/adapters/test_programs.py": "a few lines of code for each shape of a program",
     "tests/worker/adapters/styles.py": "the few files of each way to lay out a project",
     "tests/integration/providers/test_scripts.py": "one section for each script",
+    "providers/records.py": "one record for each thing that a store returns",
     "providers/redis/claimed_steps.py": "a step's note and its record, by the same counts of what is under way",
     "runner/journal/records.py": "one method for each way to find a record, and to write one",
     "runner/events/bus.py": "and each of these",

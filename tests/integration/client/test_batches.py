@@ -196,6 +196,32 @@ def test_what_models_were_paid_in_a_batch_is_added_up(client: Client, read: Prep
     assert ledger["cost"] == row["cost"] > 0
 
 
+def test_results_that_are_read_together_are_those_of_the_runs_by_themselves(
+    client: Client, read: Prepared, work: Any, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runner.client.batch.RESULTS", 4)
+    batch = client.submit_many(read, list(topics(10)), at_once=10)
+    ids = dict(sorted((number, result.run_id) for number, result in drive(batch, partial(work, fail="t9"))))
+    called, forked, gone, lost = (ids[number] for number in (2, 5, 6, 7))
+    run = keys.run_key(called)
+    row = '["main","write","A","gpt-4o"]'
+    redis.hset(run, mapping={"paid": 2, "prompt_tokens": 9, "tools_paid": 1, "tools_paid:look": 1})
+    redis.hset(run, f"tokens{row}", "[4]")
+    redis.hset(keys.key("ledger_key", run=run), mapping={'["other","write","A","gpt-4o"]': "[1,0,0,1,1,0]"})
+    redis.hset(keys.key("ledger_key", run=run), row, "[2,0,0,9,1,0]")
+    client.fork(forked, edits={"write": "edited"}).wait(10)
+    redis.delete(keys.run_key(gone))
+    redis.delete(keys.branch_key(lost, "main"))
+    found = list(client.batch(batch.id))
+    assert [number for number, _ in found] == list(ids), "in the order of their inputs"
+    results = {result.run_id: result for _, result in found}
+    assert (results.pop(gone).status, results.pop(lost).status) == ("failed", "failed")
+    assert results == {run_id: client.run(run_id).result() for run_id in results}
+    ledger = results[called].ledger
+    assert [(one["branch"], one["cached_tokens"]) for one in ledger["by"]] == [("main", 4), ("other", 0)]
+    assert ledger["by_tool"] == {"look": {"paid": 1, "replayed": 0, "in_doubt": 0}}
+
+
 def test_a_batch_that_is_cancelled_submits_no_more_until_it_is_resumed(
     client: Client, read: Prepared, work: Any, redis: Redis, eventually: Any
 ) -> None:

@@ -10,6 +10,7 @@ from runner.core.jobs import Job
 from runner.providers.records import Position
 from runner.providers.redis import forks
 from runner.providers.redis.batches import Batches
+from runner.providers.redis.connection import connect
 from runner.providers.redis.envelope import DIRECT
 from runner.providers.redis.pipelined import Replicas
 from runner.providers.redis.runs import Runs
@@ -27,12 +28,13 @@ class OnRedis(StoreDriver):
     def __init__(self, url: str, redis: Redis, clock: Clock) -> None:
         self.redis, self.clock = redis, clock
         self.store = RedisStore(url, name="runner:w0:p0", replicas=Replicas())
-        self.runs, self.workers, self.batches = Runs(redis), self.store.workers, Batches(redis)
+        self.runs, self.workers, self.batches = Runs(redis), self.store.workers, Batches(connect(url))
         super().__init__()
 
     def close(self) -> None:
         self.store._line.close()
         self.store._client.close()
+        self.batches.client.close()
 
     def receive(self) -> Job | None:
         message = self.redis.rpop(QUEUE)
