@@ -115,6 +115,16 @@ def test_one_that_fails_is_shown_with_what_it_said_and_raised(start):
         assert f"AssertionError: assert 'test_{name}' == 'another'" in said
 
 
+def test_the_first_that_fails_in_another_process_is_shown_and_is_the_end(start):
+    process = start(
+        "-x", more="def test_failing(pytestconfig):\n    assert os.getpid() == pytestconfig.first, 'elsewhere'\n"
+    )
+    said, _ = process.communicate(timeout=WITHIN)
+    assert process.returncode == 1, said
+    assert "AssertionError: elsewhere" in said
+    assert "1 failed" in said
+
+
 def test_one_that_ends_its_process_is_no_success(start):
     process = start(more=ENDING)
     said, _ = process.communicate(timeout=WITHIN)

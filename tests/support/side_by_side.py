@@ -2,6 +2,7 @@
 quarter of what it does.
 """
 
+import contextlib
 import itertools
 import os
 import pickle
@@ -46,6 +47,8 @@ class SideBySide:
                     other.pass_on()
             for other in others:
                 other.wait()
+                if session.shouldfail:
+                    raise session.Failed(session.shouldfail)
         finally:
             os.close(turns)
             for other in others:
@@ -116,9 +119,11 @@ class _Other:
             captures._global_capturing = None
             captures.start_global_capturing()
             plugins.register(_Reports(self._config, reports))
-            for _ in _done(session, items):
-                self._write(reports)
-                reports.clear()
+            with contextlib.suppress(session.Failed):  # as by -x: the first does the same, once it is told
+                for _ in _done(session, items):
+                    self._write(reports)
+                    reports.clear()
+            self._write(reports)
             status = 0
         except BaseException:
             self._write(traceback.format_exc())
