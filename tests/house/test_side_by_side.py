@@ -122,7 +122,7 @@ def test_the_first_that_fails_in_another_process_is_shown_and_is_the_end(start):
     said, _ = process.communicate(timeout=WITHIN)
     assert process.returncode == 1, said
     assert "AssertionError: elsewhere" in said
-    assert "1 failed" in said
+    assert re.search(r"[12] failed", said), "both others may have begun it by then"
 
 
 def test_one_that_ends_its_process_is_no_success(start):

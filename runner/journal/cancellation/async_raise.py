@@ -153,7 +153,8 @@ def _unobserved() -> Iterator[None]:
     try:
         if callable(profile):
             sys.setprofile(None)
-        sys.settrace(None)
+        if trace is not None:
+            sys.settrace(None)
         yield
     finally:
         if trace is not None:

@@ -19,7 +19,7 @@ from runner.core.errors import ClaimLost, Stop
 from runner.journal.cancellation.cancel_scope import CancelScope, Wakeup
 
 RETURNING = 2.0  #: seconds that a thread has to record what its call gave, from when that is seen to have returned
-COMPUTING = 0.25  #: seconds of the processor's time, from then on, after which it is busy with something else
+COMPUTING = 1.0  #: seconds of the processor's time, from then on: no answer takes as long to parse as that
 FINISHING = 0.5  #: seconds that a coroutine may continue with what it waited for, as to read the rest or to close
 SOON, SELDOM = 0.02, 0.25  #: seconds between two looks at a call: the first, and those at one that blocks
 

@@ -28,6 +28,8 @@ GPT = AccountKey("model", "", "gpt")
 class Account(OneByOne):
     """Keeps steps as a store would, and their account."""
 
+    can_wait = False
+
     def __init__(self) -> None:
         self.recorded: dict[str, str] = {}
         self.open, self.paid, self.replayed = Counters(), Counters(), Counters()
