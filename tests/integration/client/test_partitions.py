@@ -184,8 +184,8 @@ def test_a_batch_begins_while_any_server_is_away_says_so_and_goes_on_there_when_
     with of(*servers) as client:
         assert client.runs() == []  # each server knows its place now: until then all have to be there
         servers[away].kill()
-        batch = client.submit_many(write_crew(CREW), [{} for _ in range(24)])
-        following = threading.Thread(target=lambda: list(batch))
+        batch = client.submit_many(write_crew(CREW), [{} for _ in range(60)])
+        following = threading.Thread(target=lambda: list(batch), daemon=True)
         following.start()
 
         def begun() -> list[int]:
@@ -194,8 +194,8 @@ def test_a_batch_begins_while_any_server_is_away_says_so_and_goes_on_there_when_
         eventually(lambda: any("waiting for the store" in line for line in caplog.messages), why="it says so")
         eventually(lambda: batch.begun == sum(begun()) > 10, why="the others have theirs")
         servers[away].start()
-        eventually(lambda: batch.begun == 24, why="the third has its runs, too")
-        assert client.batch(batch.id).cancel() == 24
+        eventually(lambda: batch.begun == 60, why="the third has its runs, too")
+        assert client.batch(batch.id).cancel() == 60
         following.join(30)
         waits, back = caplog.messages
         assert waits.startswith(f"waiting for the store: Redis at {servers[away].url} cannot be reached: ")
