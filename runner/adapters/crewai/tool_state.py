@@ -61,9 +61,7 @@ class ToolStateCarrier:
     def _changed(self, before: State) -> State:
         state, _lost = self._tools.changed(before)
         small = {
-            name: {
-                field: value for field, value in fields.items() if len(json.dumps(value, ensure_ascii=False)) <= MOST
-            }
+            name: {field: value for field, value in fields.items() if _characters(value) <= MOST}
             for name, fields in state.items()
         }
         return {name: fields for name, fields in small.items() if fields}
