@@ -26,7 +26,7 @@ from runner.adapters.crewai.process_setup import TESTED
 
 ROOT = Path(__file__).resolve().parents[2]
 TEST = "tests/worker/adapters/test_same_requests.py"
-WITHIN = 240  #: seconds for installing it, and again for the test: with the tests before it, CI ends in half an hour
+WITHIN = 240  #: seconds for installing it, and again for the test
 
 
 def newest() -> str | None:

@@ -21,7 +21,7 @@ from runner.bundles.uv_build import uv
 
 ROOT = Path(__file__).resolve().parents[2]
 OLDEST = (3, 11)
-WITHIN = 300  #: seconds for an environment, and again for its tests: with the tests before it, CI ends in half an hour
+WITHIN = 300  #: seconds for an environment, and again for its tests
 EXTRAS = ("crewai", "litellm", "numpy")  #: what may be missing, with what is imported for it
 IMPORTS = """
 import importlib, pkgutil, sys
