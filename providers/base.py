@@ -107,25 +107,18 @@ class BaseProvider(BaseModel, ABC):
 
     @abstractmethod
     def from_checkpoint(self, location: str) -> str:
-        """Return the data of a checkpoint, exactly as stored. Raises `CheckpointNotFound`, and `CheckpointTorn` if the
-        provider can detect that.
-        """
+        """Return the data of a checkpoint, exactly as stored. Raises `CheckpointNotFound` or `CheckpointTorn`."""
 
     async def afrom_checkpoint(self, location: str) -> str:
         """`from_checkpoint` without blocking the event loop."""
         return await asyncio.to_thread(self.from_checkpoint, location)
 
     def checkpoints(self, location: str, branch: str | None = None) -> list[CheckpointInfo]:
-        """List the checkpoints at a location, oldest first, of one branch or of all; an empty list if there are
-        none.
-        """
+        """List the checkpoints at a location, oldest first, of one branch or of all; empty if there are none."""
         raise NotImplementedError(f"{type(self).__name__} cannot list checkpoints: name one by its own location")
 
     def latest(self, location: str, branch: str | None = None) -> CheckpointInfo:
-        """Return the newest complete checkpoint. Torn ones are skipped, with a warning that names them.
-
-        Raises `CheckpointNotFound`.
-        """
+        """Return the newest complete checkpoint, with a warning for torn ones. Raises `CheckpointNotFound`."""
         for _ in range(_PATIENCE):
             try:
                 return self._newest_whole(location, branch)
@@ -213,9 +206,7 @@ def torn(location: str) -> CheckpointTorn:
 
 
 def check_branch(branch: str) -> None:
-    """Refuse a branch name that is empty or leads out of the location; the same for every provider. Raises
-    ValueError.
-    """
+    """Refuse a branch name that is empty or leads out of the location, for every provider. Raises ValueError."""
     if not isinstance(branch, str) or not branch.isprintable() or len(branch.encode()) > MAX_BRANCH:
         named = repr(branch)[:60]
         raise ValueError(f"Not a branch name: {named}: name it like main, or fork/one, in at most {MAX_BRANCH} bytes")

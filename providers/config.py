@@ -121,9 +121,7 @@ class CheckpointConfig(BaseModel):
         return set(self.on_events)
 
     def wants(self, event_type: str) -> bool:
-        """Whether an event of this type triggers a checkpoint. Signals must be named: ``"*"`` installs no signal
-        handlers.
-        """
+        """Whether an event of this type triggers a checkpoint. Signals must be named: ``"*"`` installs no handlers."""
         return event_type in self.on_events or (self.trigger_all and not event_type.startswith("SIG"))
 
     @property
@@ -137,10 +135,7 @@ class CheckpointConfig(BaseModel):
 
 
 def is_setting(value: Any) -> Any:
-    """Validate the value of ``checkpoint=``. Raises ValueError.
-
-    Text is refused, because a location given here by mistake would count as true.
-    """
+    """Validate ``checkpoint=``. Raises ValueError, also for text: a location given by mistake would count as true."""
     if not isinstance(value, CheckpointConfig | bool | dict | None):
         where = f": CheckpointConfig(location={str(value)!r}) writes there" if isinstance(value, str | Path) else ""
         raise ValueError(f"checkpoint takes True, False, None or a CheckpointConfig, not {value!r}{where}")

@@ -102,10 +102,7 @@ def _drop(path: str) -> None:
 
 
 def marked(prefix: str) -> set[str]:
-    """The checkpoints that runs stand on, of this process and of others.
-
-    One look may miss a mark that moves on meanwhile: two are to say the same.
-    """
+    """The checkpoints that any runs stand on. One look may miss a mark that moves: two are to say the same."""
     before: set[str] | None = None
     for _ in range(_LOOKS):
         found = _look(prefix)

@@ -70,9 +70,7 @@ def transport_options() -> dict[str, Any]:
 
 
 def transport_security() -> dict[str, Any] | None:
-    """Return the TLS options, which kombu's form of the URL does not contain for sentinels and clusters; Flower's own
-    client never reads them there.
-    """
+    """Return the TLS options, which kombu's form of the URL does not contain for sentinels and clusters."""
     watched = _watched()
     url = _broker()
     options = (
@@ -106,9 +104,7 @@ def _queue(name: str) -> Any:
 
 
 def settings() -> dict[str, Any]:
-    """Return the app's settings, read from the environment when they are first needed: the parent sets it when it
-    forks.
-    """
+    """Return the app's settings, read from the environment when first needed: the parent sets it when it forks."""
     queue = in_slot(os.environ.get("RUNNER_QUEUE", DEFAULT_QUEUE))
     return {
         "broker_url": broker_url(),

@@ -66,9 +66,7 @@ class CeleryBroker:
 
 
 def check(url: str) -> None:
-    """Raise `StoreUnreachable`, with the address tried, unless a broker answers and accepts us; `UsageError` for an
-    invalid URL.
-    """
+    """Raise `StoreUnreachable`, with the address, unless a broker accepts us; `UsageError` for an invalid URL."""
     if url.startswith(REDIS_SCHEMES):
         with waiting(url) as client:
             reach(client, f"the broker at {redact_url(url)}", url, "--broker-url")

@@ -41,9 +41,7 @@ class _OneLine(logging.Formatter):
 
 
 class _Inspector(Inspector):
-    """The workers' reports without the broker's password: for a socket, kombu reports the whole URL as the host
-    name.
-    """
+    """The workers' reports without the broker's password: for a socket, kombu gives the whole URL as the host name."""
 
     def _on_update(self, workername: str, method: str, response: Any) -> None:
         if method == "stats":

@@ -143,9 +143,7 @@ class SwitchingTask(greenlet):
         return SwitchingAlarm(self, self._loop)
 
     def awaited(self, wanted: Coroutine[Any, Any, T], context: contextvars.Context | None = None) -> T:
-        """Await a coroutine in a copy of the task's context, and return its result. It has ended, whatever this
-        raises.
-        """
+        """Await a coroutine in a copy of the task's context; return its result. It has ended, whatever this raises."""
         work = self._loop.loop.create_task(wanted, context=context or contextvars.copy_context())
         try:
             self._until_done(work)
@@ -216,9 +214,7 @@ class SwitchingTask(greenlet):
         done.set()
 
     def once(self, key: Hashable, do: Callable[[], T]) -> T | None:
-        """Call ``do`` in a thread and return its result; None if another task has just done the same, or it failed
-        there.
-        """
+        """Call ``do`` in a thread; return its result, None if another task has just done so, or it failed there."""
         waiting_too = self._loop.flights.get(key)
         if waiting_too is not None:
             alarm = self.alarm()
@@ -252,9 +248,7 @@ class SwitchingTask(greenlet):
             self._loop.for_tasks.give()
 
     def tool_thread(self) -> Callable[[], None]:
-        """Wait until a thread for a tool call may be started. Call the returned function when the call has ended or is
-        abandoned.
-        """
+        """Wait until a tool call's thread may start. Call the returned function when it has ended or is abandoned."""
         self._take(self._loop.for_tools)
         place = [self._loop.for_tools.give]
 
@@ -275,9 +269,7 @@ class SwitchingTask(greenlet):
                 raise
 
     def section(self, may: Callable[[], bool], calls: waiting.Calls | None = None) -> "SwitchingSection":
-        """Start a section in which others may interrupt the task, whenever ``may`` returns true; in one of its
-        ``calls`` only where it waits.
-        """
+        """Start a section in which others may interrupt the task if ``may`` is true; in its ``calls`` if it waits."""
         self._may, self._calls = may, calls
         return SwitchingSection(self, self._loop, may)
 

@@ -49,9 +49,7 @@ OUT = ""  #: the file that says which calls of this worker are out
 
 
 class Process:
-    """The state of a process between jobs: how its tasks are stopped, and an executor for each thread, or for each task
-    that shares one.
-    """
+    """The state of a process between jobs: how its tasks are stopped, and an executor for each thread or task."""
 
     def __init__(self, *, on_main_thread: bool) -> None:
         self.worker = setting("RUNNER_WORKER_ID", "")
@@ -108,9 +106,7 @@ class Process:
         return self._local if waiter is None else waiter.local
 
     def do(self, job: Job) -> Decision | Refusal | None:
-        """Perform one job; None if it broke off. Then the claim is given back, so that no task is stuck with a living
-        process.
-        """
+        """Perform one job; None if it broke off, and then give the claim back, so that the task is not stuck."""
         try:
             kept = self._kept()
             executor: JobExecutor = getattr(kept, "executor", None) or self._executor()
@@ -155,9 +151,7 @@ class Process:
         self._executor()
 
     def begin_slice(self, queue: str) -> None:
-        """A message from this queue arrived: for its time slice, the process takes further jobs from the queue
-        itself.
-        """
+        """A message of this queue arrived: for its time slice, the process takes further jobs from there itself."""
         kept = self._kept()
         kept.slice = (queue if self._own_broker else "", time.monotonic() + self.settings.time_slice)
         self._may_take(kept, True)

@@ -44,8 +44,6 @@ def start(url: str, queue: str) -> None:
 
 
 def _ask(*, now: bool) -> None:
-    """Have the parent start it now, or when this is not said again for long. One write: it is whole, and so is what
-    others write.
-    """
+    """Have the parent start it now, or when this is not said again for long. One write, so that it arrives whole."""
     request = {"part": int(setting("RUNNER_PART", "0")), "now": now}
     os.write(int(setting(REQUESTS, "")), json.dumps(request).encode() + b"\n")

@@ -144,9 +144,7 @@ def run(
 def _only_wait(
     environments: Sequence[Mapping[str, str]], pipes: Sequence[int], workers: "Sequence[_Kept]", asked: Sequence[int]
 ) -> bool:
-    """Become the program that only waits. Returns whether to try again, if it cannot be: as where the kernel does not
-    say who ended.
-    """
+    """Become the program that only waits. Returns whether to try again if that fails."""
     if not all(one.pidfd for one in workers if one.runs):
         return True
     options = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # as `multiprocessing` does
@@ -324,9 +322,7 @@ def _become(environment: Mapping[str, str], passed: Sequence[int], *, builder: b
 
 
 def _close_all_but(kept: set[int]) -> None:
-    """Release the parent's files, since its locks are its own. Their numbers stay in use, because objects still refer
-    to them.
-    """
+    """Release the parent's files, since its locks are its own. Their numbers stay in use: objects refer to them."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in [int(one.name) for one in Path("/dev/fd").iterdir()]:
         if number not in kept:

@@ -15,9 +15,7 @@ NO_HEADERS: dict[str, Any] = {}  #: of its own: Celery would copy all it does no
 
 
 class JobRequest(Request):
-    """A message, acknowledged only to a broker other than the store. Its process may continue with jobs that need no
-    message.
-    """
+    """A message, acknowledged only to a broker other than the store. Its process may continue without a message."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -65,9 +63,7 @@ class JobRequest(Request):
             self._eventer.send(type, uuid=self._current, **fields)
 
     def revoked(self) -> bool:
-        """Always False: a dropped job that a run waits for would be redelivered, and dropped again. ``runner cancel``
-        ends a run.
-        """
+        """Always False: a dropped job that a run waits for would be redelivered. ``runner cancel`` ends a run."""
         if self.id in state.revoked:
             log.warning("job %s was revoked, which does not end its run: use runner cancel", self.id)
         return False

@@ -236,8 +236,7 @@ class SharedProcess(sharing.Sharing):
         self._waits()
 
     def _publish(self) -> None:
-        """Update the entry in the table. The process keeps its entry until its last task is done: so do its tasks their
-        pages."""
+        """Update the entry in the table, which the process keeps until its last task is done."""
         _write(self.place, self._code if self._accepts else _NO_CODE, os.getpid(), self._busy, self._offers)
 
     def _listen(self, line: socket.socket) -> None:
@@ -263,8 +262,7 @@ class SharedProcess(sharing.Sharing):
             self._told(0)
 
     def _answer(self, job: Job, end: float) -> bytes:
-        """Whether a job that is offered begins here; nothing while that is not known. A job begins when enough of those
-        before it wait for a model."""
+        """Say whether an offered job begins here, once known: when enough of those before it wait for a model."""
         with self._changes:
             if self._drains():
                 self.close()
@@ -304,8 +302,7 @@ class SharedProcess(sharing.Sharing):
         return len(_find(self._code)) < min(capacity.processes(), PROCESSES)
 
     def _reserve(self) -> bool:
-        """Count one more task, if the worker has room for it. Published before the check, as other processes check,
-        too."""
+        """Count one more task, if the worker has room. Published before the check, since other processes check, too."""
         if self._busy >= THREADS or not capacity.has_room_for_shared(self._busy):
             return False
         self._busy += 1

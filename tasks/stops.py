@@ -201,9 +201,7 @@ class TaskStops:
             self._poke()
 
     def mark(self, cause: str) -> None:
-        """A signal arrived: write a checkpoint for each run in flight that asked for it, before anything else
-        happens.
-        """
+        """A signal arrived: first write a checkpoint for each run in flight that asked for it."""
         asked = [task.claim for task in list(self._flying.values()) if task.claim.scope.triggers & {cause, "*"}]
         if asked:
             with contextlib.suppress(Exception):  # best effort as to the runs: Redis is away

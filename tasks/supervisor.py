@@ -53,9 +53,7 @@ class IntervalSchedule:
 
 
 class Supervisor:
-    """The supervisor's loop. The ``broker`` carries the jobs that this Redis does not deliver itself; without one they
-    wait.
-    """
+    """The supervisor's loop. ``broker`` carries jobs that this Redis does not deliver itself; without it they wait."""
 
     def __init__(
         self,
@@ -306,9 +304,7 @@ class Supervisor:
         log.warning("worker %s is gone (%s): %d task(s) handed back", worker.id, reason, len(refs))
 
     def _redeliver_lost(self) -> None:
-        """Redeliver jobs missing from a queue that is not empty; checked twice, so that one that is just being taken is
-        left alone.
-        """
+        """Redeliver jobs missing from a queue that is not empty; checked twice, since one may just be being taken."""
         missing = lost_messages.missing(self._workers.client, self._workers.home)
         for job in missing & self._overtaken:
             log.warning("the message of %s was lost; sending it again", job.ref)
@@ -316,9 +312,7 @@ class Supervisor:
         self._overtaken = missing - self._overtaken
 
     def _empty_outbox(self) -> None:
-        """Also if the broker is this Redis: a run may have been submitted with another one, and its outbox is emptied
-        to wherever there are workers.
-        """
+        """Send the outbox, also if the broker is this Redis: a run may have been submitted with another one."""
         if self._broker is None:
             return
         for job in self._workers.outbox():
@@ -344,7 +338,5 @@ def _pids(workers: Iterable[WorkerInfo]) -> set[int]:
 
 
 def _is_seen(worker: WorkerInfo) -> bool:
-    """Whether its main process is known to live on this machine: not another process with its pid, nor only its
-    children.
-    """
+    """Whether its main process is known to live on this machine: not another with its pid, nor only its children."""
     return processes.runs(worker.fields.get("pid", "")) and file_locks.is_held(_marks(worker))

@@ -127,9 +127,7 @@ class TaskLoop:
             os._exit(BROKEN)
 
     def _run_until_stopped(self) -> bool:
-        """Run the loop. Returns False if code on it asks to end the process, which only ends the coroutine that
-        does.
-        """
+        """Run the loop. Returns False if code on it asks to end the process, which only ends that coroutine."""
         try:
             self.loop.run_forever()
         except (SystemExit, KeyboardInterrupt):  # asyncio lets them through, when their coroutine has them as its error

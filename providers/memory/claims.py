@@ -11,10 +11,7 @@ from runner.providers.records import HeldClaim
 
 
 def take(task: Task, *, worker: str, process: str, nonce: str) -> None:
-    """Make a task a process's own.
-
-    The fencing token only goes up, as Redis' does, for which the run's age in microseconds is the least.
-    """
+    """Make a task a process's own. The fencing token only goes up, and is at least the run's age in microseconds."""
     branch, run, memory = task.branch, task.branch.run, task.branch.run.memory
     at = memory.now()
     run.token = max(run.token + 1, (at - run.created_at) * 1000)

@@ -10,8 +10,7 @@ AGENT = "agent_execution_error"
 
 
 class Relatives(NamedTuple):
-    """The sequences of the event in whose scope another one happened, of the one that it ends, and of the one that
-    brought it about; 0 for none."""
+    """The sequences of the events around another one, ended by it, and that brought it about; 0 for none."""
 
     parent: int = 0
     started: int = 0

@@ -185,8 +185,7 @@ class MemoryTask:
         self._emit(self._hold(), kind, text=redact(text))
 
     def append_event(self, kind: str, about: str, *, trigger: str = "", **details: Unpack[EventDetails]) -> int:
-        """Put an event of the task's code among the run's. Returns its sequence. ``trigger``: the checkpoint trigger
-        that it is."""
+        """Put an event of the task's code among the run's. Returns its sequence. ``trigger`` is for a checkpoint."""
         task = self._hold()
         branch = task.branch
         named = (details.get("parent", 0), details.get("started", 0), details.get("cause", 0))

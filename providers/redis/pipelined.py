@@ -79,8 +79,7 @@ class PipelinedConnection:
         return self
 
     def send_nowait(self, *command: Any, heard: Callable[[Any], object] | None = None) -> None:
-        """Send a command without waiting for its answer. ``heard`` is called with it when it is read; with None where
-        it is an error, or lost."""
+        """Send a command without waiting. ``heard`` gets its answer when it is read; None for an error, or if lost."""
         try:
             with self.lock:
                 self._unread.append(heard)
@@ -219,8 +218,7 @@ class PipelinedConnection:
             raise
 
     def ask_for(self, call: Callable[[Any], Any]) -> Any:
-        """What ``call`` gives of this line, whose commands are asked once; None also where the server is away or
-        refuses."""
+        """What ``call`` gives of this line, asked once; None also if the server is away or refuses."""
         try:
             return call(SimpleNamespace(execute_command=self.ask))
         except (*TRANSIENT_ERRORS, ResponseError):

@@ -1,5 +1,4 @@
-"""Checkpoints in Redis or Valkey. Each stores only what is new since its parent, however large the state is
-(`deltas`)."""
+"""Checkpoints in Redis or Valkey. Each stores only what is new since its parent (`deltas`)."""
 
 import contextlib
 import hashlib

@@ -22,10 +22,7 @@ class LostWrites:
         self._gone: set[tuple[str, int]] = set()
 
     def __call__(self, client: Client, remembered: Callable[[], Iterable[Acknowledged]]) -> None:
-        """Look at all that is remembered, and say in the log what was found.
-
-        Raises `NotNow` where the store refuses for now.
-        """
+        """Look at all that is remembered, and log what was found. Raises `NotNow` if the store refuses for now."""
         told = [claim for claim in remembered() if (claim.ref, claim.token) not in self._gone]
         by_task: dict[str, list[Acknowledged]] = {}
         for claim in told:

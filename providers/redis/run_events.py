@@ -89,8 +89,7 @@ class RunEvents(PostedSteps):
             self._held(scripts.load("note"), **slots)
 
     def append_event(self, kind: str, about: str, *, trigger: str = "", **details: Unpack[EventDetails]) -> int:
-        """Put an event of the task's code among the run's, after those that were told: see ``append_event.lua``.
-        Returns its sequence."""
+        """Put an event of the task's code among the run's, after those told. Returns its sequence."""
         telling = _telling(kind, about, details)
         with self._lock:
             if self._posted is not None:

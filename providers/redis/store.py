@@ -377,8 +377,7 @@ def claimed(worker: str, given: list[Any], job: Job | None = None) -> Claim:
 
 
 def claimed_like(claim: Claim, given: list[Any]) -> Claim:
-    """The first claim on a run that is like another one's at its own first claim, of which ``commit.lua`` gave what is
-    new."""
+    """The first claim on a run that is like another one's at its first, of which ``commit.lua`` gave what is new."""
     _, token, run_id, inputs = given
     return claim._replace(
         job=Job(run_id, claim.job.branch, claim.job.task, 1),

@@ -39,9 +39,7 @@ def fit(messages: Sequence[Message], limit: int, tools: Sequence[Any] = ()) -> l
 
 
 def _order(messages: Sequence[Message]) -> list[int]:
-    """The order in which messages are shortened: tool results, then other messages, then the agent's first
-    instructions.
-    """
+    """The order in which messages are shortened: tool results, other messages, the agent's first instructions."""
     last = len(messages) - 1
     ranks = {"tool": 0, "assistant": 1, "user": 2, "system": 4}
     return sorted(range(len(messages)), key=lambda i: (3 if i == last else ranks.get(messages[i]["role"], 2), i))

@@ -15,10 +15,7 @@ Message = dict[str, Any]
 
 
 def before_model_call(state: AgentState) -> bool:
-    """Call the hooks with the messages for the model; return whether they changed them.
-
-    Raises `LLMCallBlockedError`, or `HookAborted`.
-    """
+    """Call the hooks; return whether they changed the messages. Raises `LLMCallBlockedError` or `HookAborted`."""
     if not registry.any_here():
         return False
     context, place = _of_model(state)
@@ -31,10 +28,7 @@ def asking() -> AbstractContextManager[Any]:
 
 
 def after_model_call(state: AgentState) -> bool:
-    """Call the hooks with the latest answer, if there is one; return whether they changed the conversation.
-
-    Raises `HookAborted`.
-    """
+    """Call the hooks with the latest answer, if any; return whether they changed anything. Raises `HookAborted`."""
     messages = state.conversation.messages
     if not registry.any_here() or not messages or messages[-1]["role"] != "assistant":
         return False

@@ -41,10 +41,7 @@ SMALLER = 3
 
 
 def ask(state: AgentState, messages: Sequence[Message], tools: Sequence[Message], watch: "StepObserver") -> Message:
-    """Call the model with these messages and return its answer. ``watch`` is notified of each real call.
-
-    Raises what the model raises.
-    """
+    """Return the model's answer to the messages. ``watch`` is notified of real calls. Raises the model's error."""
     limit = _limit(state)
     chain, completion = _recorded(state, messages, tools, limit, watch)
     if completion is not None:
@@ -65,9 +62,8 @@ def ask(state: AgentState, messages: Sequence[Message], tools: Sequence[Message]
 def _recorded(
     state: AgentState, messages: Sequence[Message], tools: Sequence[Message], limit: int, watch: "StepObserver"
 ) -> tuple[str | None, Completion | None]:
-    """Return the call's hash chain, computed from the messages before they are fitted, and the recorded answer.
-
-    Each is None if there is none.
+    """Return the call's hash chain, made of messages that are not fitted yet, and the recorded answer, or None for
+    each.
     """
     model = state.model
     if not isinstance(model, LLM) or not state.journal.code:
@@ -139,9 +135,7 @@ def _ask_ours(
 
 
 class StepObserver:
-    """Observes one model call: records its answer before its end is reported, and reports it only if it is really
-    made.
-    """
+    """Observes one model call: records its answer before its end is reported, and reports only a real one."""
 
     def __init__(self, state: AgentState, take: Callable[[Message], None], tools: Sequence[Message] = ()) -> None:
         self._state, self._take, self._tools = state, take, tools

@@ -33,9 +33,7 @@ ERROR_LENGTH = 1000  #: characters of an exception that a model is told
 def use(
     state: AgentState, calls: Sequence[Message], first: int, on_result: Callable[[Message, str], None]
 ) -> list[Message]:
-    """Make these tool calls and return their results as messages, in order. ``on_result`` is called for each real
-    call.
-    """
+    """Make these tool calls and return their results as messages, in order. ``on_result`` gets each real one."""
     limited = _limited(state, calls)
     uses = [_Use(state, call, first + i, on_result, reason=limited.get(i)) for i, call in enumerate(calls)]
     return run_concurrently([one.message for one in uses])

@@ -53,11 +53,10 @@ class HeldFolder:
 
 
 def take(store: str, cache: Path, job: Job) -> HeldFolder:
-    """Take the folder of a job's attempt. ``store`` is the job's store, without a password.
+    """Take the folder of a job's attempt, and remove the files of a killed one. ``store`` is named without a password.
 
-    Files of a killed attempt are removed. An attempt that still lives is waited for: it released the task, and ends. If
-    it does not know yet that it lost its claim, or is frozen, it keeps its folder, and this one gets another. Raises
-    `OSError`.
+    An attempt that still lives is waited for. If it is frozen, or does not know that it lost its claim, it keeps its
+    folder, and this one gets another. Raises `OSError`.
     """
     name = hashlib.sha256(job.ref.encode()).hexdigest()[:24]
     own = _root(cache) / hashlib.sha256(store.encode()).hexdigest()[:12] / name

@@ -131,9 +131,7 @@ class _Sink:
 
 
 def _read(file: Selected, left: int, selection: Selection) -> tuple[bytes, int]:
-    """A file's content and its normal mode; it may have grown since it was seen, but not past the limit.
-
-    Raises `FileNotFoundError` if it is gone."""
+    """Return a file's content and mode. Raises `FileNotFoundError`, or `BundleTooLarge` if it outgrew the limit."""
     try:
         with file.path.open("rb") as stream:
             content = stream.read(left + 1)

@@ -1,8 +1,7 @@
 """The environment that a crew file requires: packages and Python, as declared by files next to it.
 
-In this order: script metadata in the file itself (PEP 723), then in its folder and in those above it, up to that of the
-bundle, the first ``uv.lock``, ``requirements.txt`` or ``pyproject.toml`` with dependencies; and the first
-``.python-version``. Only files are looked at here; nothing is built, and nothing imported.
+In this order: script metadata in the file itself (PEP 723); then in its folder, or one above it within the bundle,
+``uv.lock``, ``requirements.txt`` or ``pyproject.toml``; and the first ``.python-version``. Nothing is built here.
 """
 
 import hashlib
@@ -38,9 +37,8 @@ _OWN = ".".join(map(str, sys.version_info[:3]))
 class Environment:
     """A required environment, and the files that define it.
 
-    ``digest`` covers everything that determines the build. Relative paths are relative to ``folder``. ``file`` lists
-    the packages (it is the crew file if they are declared there), "" for none; ``lines`` are requirements outside the
-    files that uv reads by itself. ``python`` is a version, or a range of versions; "" for any.
+    ``digest`` covers all that determines the build. ``file``, relative to ``folder``, lists the packages ("" for none);
+    ``lines`` are requirements that uv does not read from files. ``python`` is a version or a range; "" for any.
     """
 
     digest: str

@@ -27,11 +27,10 @@ class Kinds(NamedTuple):
 
 
 def factories(module: ModuleType, kinds: Kinds) -> list[str]:
-    """Functions and classes of a module that make a crew when they are called, by the names that they can be named by.
+    """Return the names of functions and classes of a module that make a crew when they are called, the likeliest first.
 
-    The entry points of a project count first, unless the file does more than to call one as a script; then those that
-    only make one; then what it does as a script; then other functions that kick one off. A script that asks for
-    something comes last where a class needs arguments.
+    Entry points of a project come first, unless the file does more as a script than to call one; then functions that
+    only make a crew; then the script; then functions that kick one off.
     """
     names = list(_makers(module, kinds))
     entries = [name for name, kicks_off in names if kicks_off and name in frameworks.entries()]

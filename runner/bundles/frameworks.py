@@ -91,8 +91,7 @@ def makes(values: Iterable[object]) -> bool:
 
 
 def may_come_from(packages: Iterable[str]) -> bool:
-    """Whether modules of these packages, as far as they are imported, use a framework; or whether some plugin does not
-    say which module is its."""
+    """Whether imported modules of these packages use a framework, or some plugin does not name its module."""
     if any(not _makers(one) and not type(one).__module__.startswith("runner.") for one in installed):
         return True
     tops, makers = set(packages), {name for one in installed for name in _makers(one)}

@@ -1,14 +1,11 @@
 """Gives each bundle its own module namespace, so bundles in one process see neither each other's modules nor ours.
 
-The modules of a bundle are real modules under a name that no one else uses: ``tools.py`` is ``_crew_<hex>.tools`` in
-``sys.modules``, with ``__name__``, ``__package__`` and ``__spec__`` to match. So whatever looks a module up by the name
-that a class or function carries (dataclasses, pydantic, typing, pickle) finds the right one, and the import
-system's own locks and circular-import rules hold.
+A bundle's modules have real names that no one else uses: ``tools.py`` is ``_crew_<hex>.tools`` in ``sys.modules``. So
+whatever looks a module up by the name in a class or function (dataclasses, pydantic, pickle) finds the right one.
 
-Inside, ``import tools`` must still mean the bundle's own ``tools``. Python takes ``__import__`` from the module's
-``__builtins__``: each module of a bundle gets a copy whose ``__import__`` looks into the bundle first, as Python looks
-into a script's folder first. Code outside the bundle imports as ever. The functions that import by a name in a string
-(``importlib.import_module`` and the like) get the same treatment, through a view of the module they are in.
+Inside, ``import tools`` still means the bundle's own ``tools``: each module has a copy of ``__builtins__`` whose
+``__import__`` looks into the bundle first, as Python looks into a script's folder first. Functions that import by a
+name in a string (``importlib.import_module`` and the like) are treated in the same way.
 """
 
 import builtins

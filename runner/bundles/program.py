@@ -11,12 +11,11 @@ CALL = "()"
 
 @dataclass(frozen=True)
 class Program:
-    """What is done when ``name`` is called in its file; of ``__main__``, all that the file does as a script.
+    """What is done when ``name`` is called in its file; for ``__main__``, all that the file does as a script.
 
-    ``do`` does it and gives what it returns; there is none where the file is only read. ``adapter`` is the name of the
-    one that it was submitted with; "" where that is still to be found. ``needs``, ``takes`` and ``kinds`` are the
-    arguments of a function: those that it cannot be called without, all that it has (None where it may have others),
-    and what those are in JSON that are no text.
+    ``do`` does it; None if the file is only read. ``adapter`` is the name of the adapter, "" if not known yet.
+    ``needs`` are the function's required arguments, ``takes`` all of them (None if it takes any), ``kinds`` their JSON
+    types.
     """
 
     name: str
@@ -27,9 +26,8 @@ class Program:
     kinds: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def run(self) -> object:
-        """Do it, and return what it returns, awaited; None where it ends the process without an error.
-
-        Raises `TaskError` where it ends it with one.
+        """Do it, and return the awaited result; None for an exit without an error. Raises `TaskError` for one with an
+        error.
         """
         assert self.do is not None
         try:

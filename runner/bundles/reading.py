@@ -53,8 +53,7 @@ def being_read() -> Reading | None:
 
 
 class KickedOff(BaseException):
-    """A crew file that is being read came to a kickoff: this crew or flow is the one that it means. None of an agent or
-    a model alone."""
+    """A crew file that is being read has come to the kickoff of ``crew``; None for an agent or a model alone."""
 
     def __init__(self, crew: object | None) -> None:
         super().__init__("kicked off while it is read")
@@ -68,8 +67,7 @@ _inputs: dict[int, dict[str, Any]] = {}
 
 
 def stop_if_read(thing: object | None, inputs: Mapping[str, Any] | None = None) -> None:
-    """At a kickoff of a crew or a flow, or with None where an agent or a model is asked: raise `KickedOff` if this is
-    code that is read."""
+    """Raise `KickedOff` if this is code that is read. ``thing`` is the crew or flow, None for an agent or a model."""
     if being_read() is not None:
         raise KickedOff(None if thing is None else with_inputs(thing, inputs))
 

@@ -1,16 +1,12 @@
 """Refuses relative paths in crews whose tasks share a process, where the working directory is an empty folder.
 
-Processes that do tasks of many runs have an empty folder as their working directory. Otherwise relative paths would
-lead somewhere else on each machine, and where a crew is only tried they would lead to the right place.
+A relative path would lead somewhere else on each machine, and to the right place where a crew is only tried. An empty
+folder answers many calls without an error, so the functions of ``builtins``, ``os`` and ``sqlite3`` that take a path
+are wrapped; those of the standard library that are made of them refuse as well. Absolute paths, open files and
+``dir_fd`` pass, and so do calls that no crew's code makes.
 
-An empty folder answers many calls without an error: nothing exists there, nothing is listed. So the functions of
-``builtins``, ``os`` and ``sqlite3`` that take a path are wrapped once in a worker's process, and those of the standard
-library that are made of them (``os.path``, ``pathlib``, ``glob``, ``shutil``) refuse as well. Absolute paths, open
-files and ``dir_fd`` pass, and so does all that no crew's code asks for. An audit hook would not do: it gets no
-``stat``, sees no ``dir_fd``, and is called for much else.
-
-What a third-party library looks for on its own account (``.env``, ``matplotlibrc``) is its own affair: it may
-not list or change the working directory, opening fails as in any empty folder, and what it writes there is noticed.
+A third-party library that looks for files of its own (``.env``, ``matplotlibrc``) may not list or change the working
+directory; opening fails as in any empty folder, and what it writes there is noticed.
 """
 
 import builtins

@@ -1,8 +1,7 @@
 """Selects the files that belong in a bundle, and reports those that are left out.
 
-Caches and environments are left out silently. So that nothing private is packed by accident, files known to contain
-secrets, checkpoint databases and links that lead out of the folder are left out too, and reported. A ``.runnerignore``
-beside the files, in gitignore's syntax, leaves out more, and includes any of them again with ``!``.
+Caches and environments are left out silently; files known to contain secrets, checkpoint databases and links out of the
+folder are reported. A ``.runnerignore``, in gitignore's syntax, leaves out more, or includes them with ``!``.
 """
 
 import os

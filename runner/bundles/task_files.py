@@ -1,9 +1,8 @@
 """The working folder of an attempt, and which of its files are kept.
 
-It starts with the committed files: a copy of the project (for a task with a process of its own) or nothing, then the
-files that earlier tasks left, in the order of their commits. New and changed files are kept with the task's output,
-and with each step that made them, so that an attempt elsewhere finds them when it replays the step. Each attempt
-has a new folder: partly written files of a killed attempt are not in it.
+It starts with the committed files: a copy of the project (for a task with a process of its own) or nothing, then what
+earlier tasks left. New and changed files are kept with the task's output and with each step that made them, so a replay
+elsewhere has them. Each attempt has a new folder, without the half-written files of a killed one.
 """
 
 import base64

@@ -35,11 +35,11 @@ class _LastResort(logging.Handler):
 
 
 def begin(*, last: bool = False) -> Callable[[], None]:
-    """From here on a process that does one task at a time has the root logger that Python begins with.
+    """Give a process that does one task at a time the root logger that Python begins with. Returns the function to undo
+    it.
 
-    What is logged to the standard error goes to the log of the worker, without secrets. Returns what undoes it, and
-    whatever the task changes of the process's logging meanwhile, which raises nothing. Where the task is the process's
-    ``last``, loggers of libraries stay as it leaves them; its handlers are closed all the same.
+    Standard error goes to the worker's log, without secrets. If the task is the process's ``last``, loggers of
+    libraries stay as it leaves them; its handlers are closed all the same.
     """
     root, restore = logging.getLogger(), _restoring(of_worker if last else _loggers)
     level, handlers = root.level, root.handlers

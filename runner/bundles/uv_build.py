@@ -1,8 +1,7 @@
-"""Builds environments with uv: once per machine, in the cache.
+"""Builds environments with uv: once per machine, in the cache, under a lock that the build and its uv hold.
 
-The building process and its uv have the lock of that folder. The remains of a killed build are never used, and are
-removed by the next build. uv reads indexes and logins from this machine: ``UV_INDEX_URL`` and the like, or what pip is
-configured with.
+The remains of a killed build are never used, and are removed by the next. uv reads indexes and logins from this
+machine: ``UV_INDEX_URL`` and the like, or pip's configuration.
 """
 
 import fcntl

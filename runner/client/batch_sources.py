@@ -96,9 +96,7 @@ def submission(
 def resumption(
     client: "Client", batch: str, *, accept_code_change: bool = False, keep_code: bool = False
 ) -> Callable[[int], Begun | None]:
-    """Return a function that resumes the next few failed or cancelled runs of a batch. Raises `NotFound`, and
-    `UsageError` if both options are given.
-    """
+    """Return a function that resumes a batch's next failed or cancelled runs. Raises `NotFound` or `UsageError`."""
     check_code_choice(accept_code_change=accept_code_change, keep_code=keep_code)
     batches = client.store.batches
     if not batches.runs(batch, limit=1):

@@ -153,9 +153,8 @@ class Client:
     ) -> Batch:
         """Submit a crew once for each of ``inputs``, at most ``at_once`` at a time. ``options`` are those of `submit`.
 
-        Returns a `Batch`. Iterating over it submits the runs, reading inputs as needed, and yields ``(number, result)``
-        for each run that is over. With the ``id`` and inputs of an earlier batch, that batch continues: no input is
-        submitted twice. If the batch is cancelled meanwhile, no more are submitted, and the iteration ends earlier.
+        Iterating over the returned `Batch` submits the runs and yields ``(number, result)`` for each run that is over.
+        With the ``id`` and inputs of an earlier batch, that batch continues. It ends early if the batch is cancelled.
         """
         from runner.client.batch_sources import by_first
 
@@ -170,9 +169,7 @@ class Client:
     def submit_batch(
         self, prepared: "Prepared", inputs: Iterable[Numbered], id: str, at_once: int, **how: Any
     ) -> Batch:
-        """Like `submit_many`, for inputs that are numbered and a batch that has an id; ``total`` is how many there are,
-        if that is known.
-        """
+        """Like `submit_many`, for numbered inputs and a batch with an id; ``total`` is how many there are, if known."""
         from runner.client.batch_sources import new_runs, submission
 
         return Batch(self, id, at_once, submission(self, prepared, new_runs(prepared, inputs, id), id, **how))
@@ -285,9 +282,9 @@ class Client:
     ) -> RunHandle:
         """Answer a run's question and resume the run. ``task`` names the task that asked, if several did.
 
-        Give one of ``text``, ``approve`` (accept the task's output), or ``reject`` with the reason: the task then runs
-        again, and asks again. Empty text approves. Returns the handle of the branch that resumes. Raises `Conflict` if
-        there is no question, and `BadInput` if the answer does not fit it.
+        Give one of ``text`` (empty text approves), ``approve``, or ``reject`` with the reason: the task then runs
+        again, and asks again. Returns the handle of the branch. Raises `Conflict` if there is no question, `BadInput`
+        for a bad answer.
         """
         from runner.client import answering  # with it the words of flows, which most verbs do without
 

@@ -43,11 +43,10 @@ def write_files(files: Iterable[OutputFile], folder: Path) -> Iterator[Path | Le
 def files_of(
     outputs: Mapping[str, Committed], wanted: Mapping[str, str], inputs: Mapping[str, Any]
 ) -> Iterator[OutputFile]:
-    """Return the files of a branch, in the order in which its tasks were committed. Of files with the same path the
-    last one counts; a file that a later task removed is left out.
+    """Return the files of a branch by commit order. The last one of a path counts; a removed file is left out.
 
-    Files in a task's folder are as the task left them. ``wanted`` names the ``output_file``s, with placeholders; they
-    contain the task's text: those of native crews, and those of outputs that a person edited.
+    ``wanted`` names the ``output_file``s, with placeholders: they contain the task's text, in native crews and for
+    outputs that a person edited. Other files are as the task left them.
     """
     from runner.core.interpolation import interpolate
 

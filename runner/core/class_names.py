@@ -14,10 +14,7 @@ from runner.core.encoding import is_class_of_values
 
 
 class Names:
-    """The classes that these functions can name: in their files, in what those import, and in their annotations.
-
-    Computed when first used.
-    """
+    """The classes that these functions can name: in their files, their imports and their annotations. Found lazily."""
 
     def __init__(self, functions: Iterable[Callable[..., Any]], classes: Iterable[type] = ()) -> None:
         self._functions, self._classes = functions, classes

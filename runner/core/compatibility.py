@@ -1,7 +1,4 @@
-"""Names in data and code that CrewAI chose, kept so that each product reads what the other wrote.
-
-No other module but its adapter says them.
-"""
+"""Names in data and code that CrewAI chose, kept so that each product reads what the other wrote."""
 
 VERSION_KEY = "crewai_version"
 """Where a checkpoint says the version of its form."""

@@ -1,9 +1,8 @@
 """Encodes a task's output as JSON, and decodes it with its type.
 
-JSON has text, numbers, true, false, null, lists and objects. A value of another type is stored as the closest of these
-(a date as text, a set as a list), and the types are listed separately, inner values before outer ones: ``[path, kind,
-more...]``. Built-in types are known here. A class is identified by a name for which the *code* of the task has a class
-(`runner.core.class_names`): nothing is imported or looked up because of what is stored.
+A value of a type that JSON lacks is stored as the closest one (a date as text, a set as a list), and the types are
+listed separately, inner values first: ``[path, kind, more...]``. A class is known by a name for which the *code* of the
+task has a class (`runner.core.class_names`): nothing is imported because of what is stored.
 """
 
 import base64

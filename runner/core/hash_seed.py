@@ -1,8 +1,7 @@
 """The order of a set of strings: the same in every process that runs a crew's code.
 
-Each Python process draws a seed for its hashes, so a set has another order in each. An agent that iterates over one
-would make other requests after a restart, and pay for them again. Python reads the seed as it starts, from
-``PYTHONHASHSEED``: whatever the operator has set there is kept.
+Python draws a seed for hashes in each process. An agent that iterates over a set would make other requests after a
+restart, and pay for them again. A ``PYTHONHASHSEED`` that the operator has set is kept.
 """
 
 import os

@@ -13,9 +13,8 @@ task_origin: ContextVar[str] = ContextVar("runner_idempotency_origin", default="
 def idempotency_key() -> str:
     """Return the key of the current tool call: ``run:task:n``; on a fork's branch, with the branch's name.
 
-    A tool call whose process dies between its effect and its record is made again with the same key. Pass the key to
-    the service that has the effect, so that it has the effect once. Outside a tool call, the key is a new one each
-    time.
+    A tool call whose process dies before its record is made again with the same key: pass it to the service, so that
+    the effect happens once. Outside a tool call, each key is new.
     """
     return _key.get() or str(uuid.uuid4())
 

@@ -144,11 +144,10 @@ def refuse_missing(
     known: Set[str] = frozenset(),
     kinds: Mapping[str, str] | None = None,
 ) -> None:
-    """Raise `BadInput` if the crew (or ``what`` it is) needs an input that is missing. ``instead`` is part of the
-    message.
+    """Raise `BadInput` if the crew (or ``what`` it is) needs an input that is missing.
 
-    The message also has the JSON types of the missing inputs (``kinds``), and the given inputs that the crew does not
-    use, except ``known`` ones: one of them may be the missing input, misspelt.
+    The message ends with ``instead``, and has the JSON types of the missing inputs (``kinds``) and the given inputs
+    that the crew does not use, except ``known`` ones: one may be the missing input, misspelt.
     """
     if missing := sorted(needed - inputs.keys()):
         names = " and ".join(repr(name) + _what(name, kinds or {}) for name in missing)

@@ -38,11 +38,10 @@ class ValueTypes:
 
 
 class TaskOutput(BaseModel):
-    """The output of one task.
+    """The output of one task: ``value`` with its type, ``raw`` as text.
 
-    ``value`` is what the task returned, with its type. ``raw`` is always text. ``json_dict`` is set if the task
-    returned a dict, a list or a model; ``pydantic`` if the code names a model for it (``output_pydantic``, or the
-    return annotation of ``run``).
+    ``json_dict`` is set for a dict, a list or a model; ``pydantic`` if the code names a model for it
+    (``output_pydantic``, or the return annotation of ``run``).
     """
 
     name: str | None = None
@@ -192,10 +191,7 @@ def _base(raw: str, data: Any, record: Mapping[str, Any]) -> Any:
 
 
 def revised(key: str, before: Mapping[str, Any], edit: Any) -> dict[str, Any]:
-    """Return the record of an output that a person edited, given as text or JSON, with the types of the value before.
-
-    Raises `BadInput`.
-    """
+    """Return the record of an output edited as text or JSON, with the types of the value before. Raises `BadInput`."""
     raw, data = load(before)
     record = before.get(_VALUE)
     if record is None or ("json" in record and data is not None):  # what is shown is not all of it

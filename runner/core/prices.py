@@ -13,9 +13,8 @@ _SIGNS = {"USD": "$", "EUR": "€", "GBP": "£"}
 class Usage(NamedTuple):
     """The tokens of a call, as the model's service counted them.
 
-    ``prompt_tokens`` are all that were sent, including those read from the service's cache and written to it (some of
-    them for an hour), which are also listed separately. ``completion_tokens`` are all that came back, including
-    reasoning.
+    ``prompt_tokens`` include those read from the service's cache and written to it, which are also listed separately;
+    ``completion_tokens`` include reasoning.
     """
 
     prompt_tokens: int = 0

@@ -1,8 +1,7 @@
 """Masks secrets in text that is stored, logged or shown: error messages, tracebacks, log lines.
 
-It masks keys of known issuers, passwords in URLs and in ``password=...``, values after the name of a secret and a colon
-unless they are words, cookies, and the values of environment variables of this process whose names suggest a secret.
-Mask a text before truncating it: half a key is not recognized.
+It masks keys of known issuers, passwords in URLs and assignments, values that follow the name of a secret, cookies, and
+values of environment variables with such names. Mask a text before truncating it: half a key is not recognized.
 """
 
 import base64

@@ -86,9 +86,7 @@ class Waiter(Protocol):
         """Wait until a thread for a tool call may be started. Call what is returned when the call ends or is left."""
 
     def section(self, may: Callable[[], bool], calls: Calls | None = None) -> Section:
-        """Start a section in which others may interrupt the task, whenever ``may`` returns true; in one of its
-        ``calls`` only where it waits.
-        """
+        """Start a section in which others may interrupt the task if ``may`` is true; in its ``calls`` if it waits."""
 
     def later(self, seconds: float, do: Callable[[], object]) -> Timer:
         """Call ``do`` later."""

@@ -134,8 +134,7 @@ class NativeAdapter:
         return bool(callback_state.owners(crew).objects)
 
     def perform(self, crew: Crew, work: Work, *, is_begun: bool = False) -> str:
-        """Do the task: its ``run``, or its agent; then its guardrails and callbacks. The kickoff ``is_begun`` where its
-        own callbacks are looked after."""
+        """Do the task, then its guardrails and callbacks. A kickoff that ``is_begun`` looks after its own callbacks."""
         has_callbacks = crew.before_kickoff_callbacks or crew.after_kickoff_callbacks
         if has_callbacks and not (is_begun or kickoff_callbacks.KEYS.isdisjoint(work.plan.by_key)):
             with kickoff_callbacks.begun(crew, work) as begun:

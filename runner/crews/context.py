@@ -1,7 +1,4 @@
-"""`Task`, and the context object that its ``run`` receives.
-
-``run`` is work in plain Python; without it an agent does the task.
-"""
+"""`Task`, and the context object that its ``run``, work in plain Python, receives. Without ``run`` an agent does it."""
 
 import asyncio
 import contextvars
@@ -255,9 +252,9 @@ class TaskContext:
     def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call ``fn(*args, **kwargs)`` durably: its result is recorded, and replayed when the task runs again.
 
-        The step is identified by ``name``, the arguments and its occurrence. Returns the result after a round trip
-        through JSON (or converted by the function's return annotation), also the first time; for an async function, an
-        awaitable. Raises what ``fn`` raises, which is not recorded, and TypeError for a result that is not JSON.
+        The step is known by ``name``, the arguments and its occurrence. Returns the result as it comes out of JSON; for
+        an async function, an awaitable. Raises what ``fn`` raises, unrecorded, and TypeError for a result that is not
+        JSON.
         """
         if not callable(fn):
             raise TypeError(f"ctx.step({name!r}, fn, *args) takes a function, got {type(fn).__qualname__}")
@@ -340,9 +337,8 @@ class TaskContext:
     def tool(self, fn: Callable[P, T]) -> Callable[P, T]:
         """Wrap a function so that each call of it is a step: for tools of an agent of another framework.
 
-        The wrapper has the function's name, signature and docstring, which frameworks describe to the model, and is
-        async if the function is. If the framework's tool call is a step itself, or ``fn`` is ``@durable``, there is
-        only that one step. Inside ``fn``, `idempotency_key` returns the step's key.
+        The wrapper has the function's name, signature and docstring. If the framework's tool call is a step itself, or
+        ``fn`` is ``@durable``, there is only that one step. Inside ``fn``, `idempotency_key` returns the step's key.
         """
         from runner.journal import tool_uses
 

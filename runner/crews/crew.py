@@ -237,11 +237,10 @@ class Crew(BaseModel):
     akickoff = kickoff_async
 
     def kickoff_for_each(self, inputs: Sequence[dict[str, Any]]) -> "list[CrewOutput | Any]":
-        """`kickoff` for each of the inputs in turn, on a copy of the crew. Returns the outputs in the same order.
+        """`kickoff` for each of the inputs in turn, on a copy of the crew. Returns the outputs in the same order, with
+        ``stream`` a stream for each. Afterwards ``usage_metrics`` is the sum.
 
-        Afterwards ``usage_metrics`` is the sum. With ``stream`` it returns a stream for each, to be iterated in turn.
-        Raises what a kickoff raises, without those after it; ``for_each_outputs`` then has the outputs of those before.
-        For one run each on the fleet, see ``runner submit --each``.
+        Raises what a kickoff raises, and ends; ``for_each_outputs`` then has the outputs of those before.
         """
         stop_if_read(None)
         outputs: list[CrewOutput] = engine_of("crews").kickoff_for_each(self, inputs)

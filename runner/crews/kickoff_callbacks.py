@@ -1,8 +1,7 @@
 """A crew's callbacks before its first and after its last task: on the fleet they are tasks of the run.
 
-Each is committed like any other task, so it is done once, and the inputs or the output that it returned are available
-on whichever worker continues. So are attributes that a callback sets on its object; they are set only
-while a task of that run is performed, because other runs may use the same object.
+So each is done once, and its result is available on whichever worker continues, as are attributes that it sets on its
+object. These are set only while a task of that run is performed: other runs may use the same object.
 """
 
 import contextlib

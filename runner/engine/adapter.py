@@ -40,9 +40,7 @@ class Adapter(Protocol):
         """Perform one task and return its output as it is to be stored (see `runner.core.output.dump`)."""
 
     def warm(self, crew: Any, key: str) -> None:  # noqa: ARG002 - the port's names
-        """Load what the task needs and its code does not import, so that this does not count against the task's
-        timeout.
-        """
+        """Load what the task needs and its code does not import, before the task's timeout begins."""
         return
 
     def source(self, crew: Any, key: str) -> object:  # noqa: ARG002 - the port's names

@@ -1,7 +1,4 @@
-"""The registry of installed adapters.
-
-Each family of adapters is an entry point of the group ``crew_runner.adapters``; the engine names none of them.
-"""
+"""The registry of installed adapters: entry points of the group ``crew_runner.adapters``. The engine names none."""
 
 import functools
 from collections.abc import Callable, Iterable

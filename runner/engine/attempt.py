@@ -1,6 +1,4 @@
-"""An attempt at a task, on the fleet or in a kickoff: its environment, its guardrail loop, and the decision to
-retry.
-"""
+"""An attempt at a task, on the fleet or in a kickoff: its environment, its guardrail loop, its retries."""
 
 import contextlib
 from abc import ABC, abstractmethod

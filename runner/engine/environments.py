@@ -10,9 +10,7 @@ MOST = 64  #: digests that go with a claim; one that was forgotten is looked at 
 
 
 class Environments:
-    """A process that accepts whatever environment a run asks for. ``accepted`` goes with each claim: see
-    `Store.claim`.
-    """
+    """A process that accepts any environment that a run asks for. ``accepted`` goes with claims (`Store.claim`)."""
 
     accepted = ANY
     failure = ""  #: why the environment that this process stands for could not be built

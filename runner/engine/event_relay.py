@@ -1,8 +1,7 @@
 """Relays the events of a task in flight: to its crew's handlers in this process, and to the run's stream.
 
-The store itself records when a task is claimed, committed or failed. Events that the task's code emits are appended to
-the run's events as they come, numbered in the run's one sequence: type, relatives and task, without content. Nothing is
-recorded in this process.
+The store itself records when a task is claimed, committed or failed. Events of the task's code are appended to the
+run's one sequence: type, relatives and task, without content.
 """
 
 import contextlib
@@ -242,9 +241,7 @@ def _is_heard(event: BaseEvent) -> bool:
 
 
 def _figures(event: BaseEvent) -> dict[str, Any]:
-    """The metadata of an event for the run: of a model call its model, agent, tokens and whether it diverged; of a tool
-    call its name. No content.
-    """
+    """Return the metadata of an event: a model call's model, agent, tokens and divergence, a tool call's name."""
     if isinstance(event, CallDivergedEvent):
         return {"call": event.call, **({"step": event.step[:200]} if event.step else {})}
     if isinstance(event, ToolUsageEvent):

@@ -249,9 +249,7 @@ class LocalTasks(ABC):
         self.stops.pause(seconds)
 
     def perform(self, job: Job) -> list[Job]:
-        """Make attempts at a task until one ends it, and return the tasks that become ready. Raises what the last one
-        raised.
-        """
+        """Make attempts until one ends the task; return the tasks that become ready. Raises the last one's error."""
         while isinstance(decision := self._executor.perform(self._claim(job)), Retry):
             self.pause(decision.delay)
             job = job._replace(attempt=job.attempt + 1)
@@ -291,9 +289,7 @@ class LocalAttempt(Attempt):
         raise KeyError(keys)
 
     def unrecorded(self, where: str) -> None:
-        """A model call that the journal cannot record is about to be sent: the enclosing task reports it, if there is
-        one.
-        """
+        """A model call that the journal cannot record is about to be sent: the enclosing task, if any, reports it."""
         if self._nest is not None:
             self._nest.note_unrecorded(where)
 

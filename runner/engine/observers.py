@@ -35,9 +35,8 @@ class Observer:
         """A task was claimed and starts."""
 
     def step_recorded(self, claim: Claim, step: str, entry: AccountKey, usage: Usage) -> None:
-        """A step was recorded: a model call, with its tokens, a tool call, or an author's own step.
-
-        A replayed step is not reported.
+        """A step was recorded: a model call with its tokens, a tool call, or an author's step. Replays are not
+        reported.
         """
 
     def task_ended(self, claim: Claim, decision: Decision, seconds: float) -> None:

@@ -11,11 +11,9 @@ from runner.engine.adapter import Adapter
 
 
 class AdapterPlugin(Framework):
-    """A family of adapters, found by the entry points of the group ``crew_runner.adapters``. Override the methods you
-    need.
+    """A family of adapters, found by the entry points of the group ``crew_runner.adapters``. Override what you need.
 
-    Importing its module must be cheap, because every process that looks at any crew imports it. The framework itself is
-    imported when a crew file imports it.
+    Importing its module must be cheap: every process that looks at any crew does. Import the framework later.
     """
 
     names: tuple[str, ...] = ()
@@ -77,9 +75,7 @@ class AdapterPlugin(Framework):
         return False
 
     def share(self, home: Home) -> None:
-        """Make this process, which was prepared for one run, ready for tasks of other runs. Called in the context of
-        its first task.
-        """
+        """Make this process, prepared for one run, ready for others. Called in the context of its first task."""
 
     def prepare_shared_task(self, home: Home) -> None:
         """Prepare this thread, which has its own working directory, and this context for one task."""

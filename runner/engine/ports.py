@@ -1,10 +1,7 @@
 """The engine's ports: the store of runs, a task held in it, the broker and the clock.
 
-A store has three sides: `Store` for workers that perform tasks, `Runs` for clients, `Workers` for leases and
-deliveries.
-
-The engine names no implementation: Redis is one store (`runner.providers.redis.store`), Celery reaches the brokers
-(`runner.tasks.broker`), the system's is one clock. The code that starts the engine provides them.
+A store has three sides: `Store` for workers, `Runs` for clients, `Workers` for leases and deliveries. The engine names
+no implementation, such as `runner.providers.redis.store`: the code that starts it provides them.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -51,9 +48,7 @@ class ClaimedTask(Recorder, Protocol):
         """Append a line to the run's events."""
 
     def append_event(self, kind: str, about: str, *, trigger: str = "", **details: Unpack[EventDetails]) -> int:
-        """Append an event of the task's code to the run's events, after those of `defer_event`. Returns its sequence
-        number.
-        """
+        """Append an event of the task's code, after those of `defer_event`. Returns its sequence number."""
 
     def defer_event(self, kind: str, about: str, **details: Unpack[EventDetails]) -> DeferredEvent:
         """Append an event whose sequence number is not needed yet.
@@ -65,16 +60,13 @@ class ClaimedTask(Recorder, Protocol):
     def commit(self, output: str, unlocks: Iterable[PlannedTask], **how: Unpack[Ending]) -> str:
         """End the task with its output, a JSON object. Returns the branch's status afterwards.
 
-        Of the tasks that become ready, the first is claimed for this ``process`` of the claim's worker in the same
-        operation, and is ``next``; the others are sent. Without a process, or if it cannot be claimed, all are sent. If
-        none becomes ready, the oldest job of this ``queue`` is claimed, if it belongs to another run of the same
-        adapter.
+        The first task that becomes ready is claimed for this ``process`` of the claim's worker, and is ``next``; all
+        others are sent. If none becomes ready, the oldest job of this ``queue`` is claimed, if another run of the same
+        adapter has it.
         """
 
     def expand(self, expansion: Expansion, version: str, **how: Unpack[Ending]) -> bool:
-        """End a task of a dynamic plan. Returns False if the shared texts have another version: then nothing was
-        done.
-        """
+        """End a task of a dynamic plan. Returns False, with nothing done, if the shared texts have another version."""
 
     def ask(self, step: str, question: str, *, replayed: Counters) -> None:
         """Hand the task back until a person has answered; ``step`` is the answer's place in its journal."""
@@ -110,9 +102,7 @@ class Store(Protocol):
         """Return a received job unclaimed, for another worker."""
 
     def task(self, claim: Claim, sent: Callable[[str], None] | None, log: Log | None) -> ClaimedTask:
-        """Return the task under its claim. ``sent`` records which calls were sent, ``log`` which writes were
-        acknowledged.
-        """
+        """Return the task under its claim. ``sent`` records which calls were sent, ``log`` the acknowledged writes."""
 
     def branch(self, run_id: str, branch: str) -> Branch:
         """Return a branch, for reading."""
@@ -225,23 +215,18 @@ class Batches(Protocol):
     def create(
         self, batch: str, plan: Plan, fields: dict[str, str], runs: Sequence[NewRun], total: int | None = None
     ) -> list[str]:
-        """Accept runs of one plan, all of them or none; ``fields`` are what they share. ``total`` is how many the batch
-        is to have, if that is known.
+        """Accept runs of one plan, all or none. ``fields`` are what they share; ``total`` is how many there will be, if
+        known.
 
         Returns for each "created", "exists", "taken" if its id is another run's, or "stopped" if it is new and the
         batch accepts no more (`stop`); or ["no bundle"] for all.
         """
 
     def stop(self, batch: str, reason: str) -> bool:
-        """Refuse new runs of a batch from now on, for a reason; "" accepts them again.
-
-        Returns whether there is such a batch.
-        """
+        """Refuse new runs of a batch for a reason; "" accepts them again. Returns whether there is such a batch."""
 
     def about(self, batch: str) -> tuple[int | None, str]:
-        """Return how many runs it is to have, None if that is not known, and why it refuses new ones; "" if it accepts
-        them.
-        """
+        """Return how many runs it is to have, None if unknown, and why it refuses new ones; "" if it accepts them."""
 
     def runs(self, batch: str, after: int = 0, limit: int = 500) -> list[tuple[int, str]]:
         """Return its runs by number, starting after ``after``."""
@@ -250,9 +235,7 @@ class Batches(Protocol):
         """Return the current end of the list of ended runs."""
 
     def ended(self, batch: str, after: str, block_ms: int) -> tuple[list[str], str]:
-        """Return the runs that have ended since ``after``, and the new end of the list; wait up to ``block_ms`` for the
-        first.
-        """
+        """Return the runs ended since ``after``, and the list's new end; wait up to ``block_ms`` for the first."""
 
     def statuses(self, run_ids: Sequence[str]) -> list[RunStatus | None]:
         """Return the statuses of these runs; None for one that does not exist."""
@@ -278,9 +261,9 @@ class Workers(Protocol):
     ) -> list[str]:
         """Take back the claims of a dead worker, or of one of its processes. Returns their references.
 
-        ``out`` are the marks that its dead processes left: calls that were never sent are not in doubt. With
-        ``max_handovers`` the worker was asked to end: its tasks are handed over as on release, at most so often in a
-        row without progress. If the worker has registered again since ``about`` was read, nothing happens.
+        ``out`` are the marks that dead processes left: calls that were never sent are not in doubt. With
+        ``max_handovers`` tasks are handed over as on release. Nothing happens if the worker has registered again since
+        ``about`` was read.
         """
 
     def take_back(self, worker: str, claim: HeldClaim, *, reason: str, max_handovers: int) -> bool:

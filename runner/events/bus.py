@@ -149,9 +149,7 @@ class EventBus:
 
     @contextlib.contextmanager
     def scoped_handlers(self) -> Iterator[None]:
-        """In this context, only handlers that are registered in it are called; they are removed at its end. Taps
-        stay.
-        """
+        """In this context, call only handlers that are registered in it; remove them at its end. Taps stay."""
         with self._lock:
             before, waited_for = self._handlers, self._waits_for
             self._set_handlers({})
@@ -186,9 +184,7 @@ class EventBus:
         return self._armed
 
     def enable_recording(self) -> None:
-        """From now on, record the entities and events of each kickoff, and keep the last one's until
-        `reset_runtime_state`.
-        """
+        """From now on, record each kickoff's entities and events, the last one's until `reset_runtime_state`."""
         self._armed = self._keeps_last = True
 
     def arm_recording(self) -> None:
@@ -211,9 +207,7 @@ class EventBus:
 
     @property
     def runtime_state(self) -> RuntimeStateLike | None:
-        """The state into which this context's kickoff records; between kickoffs, the last one's
-        (`enable_recording`).
-        """
+        """The state into which this context's kickoff records; between kickoffs the last one's (`enable_recording`)."""
         known = kickoff.peek()
         if known is None or (known.state is None and known.records and kickoff.depth.get() == 0):
             return self._last

@@ -1,8 +1,6 @@
-"""Runs handlers: sync ones on a few threads, async ones on a loop of their own.
+"""Runs handlers: sync ones on a few daemon threads, async ones on a loop of their own; a forked child has neither.
 
-Each handler gets its events one after the other, in the order of emission; different handlers run concurrently. The
-threads and the loop are started for the first event that has a handler, are daemons, and do not exist in a forked
-child.
+Each handler gets its events one after the other, in the order of emission; different handlers run concurrently.
 """
 
 import contextvars
@@ -224,9 +222,7 @@ class Dispatcher:
     # -- the end
 
     def flush(self, timeout: float | None) -> bool:
-        """Wait until all earlier calls have run. Does not wait if called from a handler, which would wait for
-        itself.
-        """
+        """Wait until all earlier calls have run. Called from a handler, it does not wait."""
         with self._work:
             pending = set(self.pending)
         if not pending:

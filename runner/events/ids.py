@@ -26,7 +26,5 @@ os.register_at_fork(after_in_child=_ids.begin)
 
 
 def make_event_id() -> str:
-    """Return a new id. The ids of one process differ only in their last digits, which compresses well in
-    checkpoints.
-    """
+    """Return a new id. Ids of one process differ only in their last digits, so they compress well in checkpoints."""
     return f"{_ids.head}{next(_ids.numbers) & 0xFFFFFFFF:08x}"

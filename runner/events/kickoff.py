@@ -1,8 +1,7 @@
 """Per-context state of events: the current kickoff.
 
-All contexts of one outermost kickoff share its state, sequence and last event. They are in a context variable, so that
-every copy of the context (asyncio tasks, threads that were given one) uses the same counter, and concurrent kickoffs do
-not see each other.
+All contexts of one outermost kickoff share its state, sequence and last event; concurrent kickoffs do not see each
+other. A context variable holds them, so every copy of the context uses the same counter.
 """
 
 import contextlib

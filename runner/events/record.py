@@ -75,9 +75,7 @@ class EventRecord(BaseModel):
     _lock: ForkSafeLock = PrivateAttr(default_factory=ForkSafeLock)
 
     def compact(self) -> dict[str, Any]:
-        """Return the form for a checkpoint: only the events, since they name their relatives. `load` rebuilds the
-        edges.
-        """
+        """Return the form for a checkpoint: events alone, as they name their relatives. `load` rebuilds the edges."""
         with self._lock:
             return {"nodes": {event_id: {"event": node.stored_event()} for event_id, node in self.nodes.items()}}
 

@@ -155,10 +155,7 @@ class FlowDefinition:
         return {name: tuple(methods) for name, methods in found.items()}
 
     def to_data(self) -> dict[str, Any]:
-        """Return as JSON what decides which methods run and which labels people choose from.
-
-        Code, models and retries are not included.
-        """
+        """Return as JSON what decides which methods run and which labels people choose from, without code."""
         methods = []
         for method in self.methods.values():
             found: dict[str, Any] = {"name": method.name}

@@ -1,8 +1,7 @@
 """Edits of a method's output by a person, and the resulting record. Pure.
 
-A person's answer to an output (``@human_feedback``) is part of its record. With labels, an edit replaces the chosen
-label; without, it replaces the output on which the person commented. The rest of the record, from which the code
-restores the value (`runner.flows.values`, `runner.flows.typed`), is adapted to the edit.
+With the labels of ``@human_feedback`` an edit replaces the chosen label; else the output on which the person commented.
+The rest of the record, from which the code restores the value, is adapted to the edit.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,7 @@
 """``flow.kickoff()`` in this process: performs the calls that the state machine decides.
 
-The executor makes the attempts on the caller's event loop; methods other than coroutine functions it calls in threads.
-A commit changes state, log and machine together, under the lock that a checkpoint is taken under, so every checkpoint
-shows whole methods only.
+Attempts are made on the caller's event loop; functions that are not coroutines are called in threads. A commit changes
+state, log and machine under the lock of checkpoints, so every checkpoint shows whole methods only.
 """
 
 import asyncio
@@ -328,10 +327,7 @@ class Merging:
     record: dict[str, Any] = field(default_factory=dict)
 
     def __call__(self, shared: Shared) -> Expansion:  # noqa: ARG002 - the port's name
-        """Advance state, log and machine together, and what a checkpoint at the finished event contains.
-
-        Raises `FlowLoop`.
-        """
+        """Advance state, log and machine together, and with them what a checkpoint then contains. Raises `FlowLoop`."""
         execution, outcome, tasks = self.attempt.execution, self.outcome, self.attempt.tasks
         call, flow = execution.call, tasks.flow
         with tasks.lock, flow._lock:

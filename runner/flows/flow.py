@@ -69,9 +69,8 @@ class _Workdir:
 class Flow(FlowLog, MemoryMethods, Generic[S]):
     """Methods that trigger each other, and a state that they share.
 
-    ``kickoff`` runs the flow in this process; ``runner submit`` runs it on the fleet. Each method works on its own copy
-    of ``self.state``; its changes are merged when it is done (`runner.flows.state`). Other attributes of ``self`` exist
-    only in this process: no checkpoint has them, and on the fleet each method starts without them.
+    ``kickoff`` runs the flow in this process, ``runner submit`` on the fleet. Each method works on its own copy of
+    ``self.state``, which is merged when it is done (`runner.flows.state`). Other attributes of ``self`` are not stored.
     """
 
     entity_type: ClassVar[str] = "flow"
@@ -278,11 +277,11 @@ class Flow(FlowLog, MemoryMethods, Generic[S]):
 
     @classmethod
     def from_checkpoint(cls, config: CheckpointConfig, *, code: "Flow[Any] | None" = None) -> "Flow[Any]":
-        """Return the flow of the checkpoint that ``config.restore_from`` names, as this class, with its methods and
-        typed state.
+        """Return the flow of the checkpoint ``config.restore_from``, as this class: `kickoff` resumes it, `resume`
+        answers it.
 
-        Its ``kickoff`` resumes from there, its ``resume`` answers its question. ``code`` is a flow that is to continue
-        as the restored one. The other fields of ``config`` say how it writes its own checkpoints.
+        ``code`` is a flow that is to continue as the restored one. The other fields of ``config`` say how it writes its
+        own checkpoints.
         """
         return typing.cast("Flow[Any]", restore(cls, config, code=_code_of(cls, code)))
 
@@ -307,12 +306,11 @@ class Flow(FlowLog, MemoryMethods, Generic[S]):
 
     @classmethod
     def from_pending(cls, flow_id: str, persistence: Any = None, **options: Any) -> "Flow[Any]":
-        """Return the flow of this id that waits for a person, so that `resume` continues it: in another process, days
+        """Return the flow of this id that waits for a person, so that `resume` continues it: in any process, days
         later.
 
-        It is loaded from where its states are saved (``persistence``, or that of ``@persist``), else from the user's
-        state folder (``RUNNER_STATE_DIR``). ``options`` are those of the flow. Raises `ValueError` if no such flow
-        waits.
+        It is loaded from ``persistence``, that of ``@persist``, or the user's state folder (``RUNNER_STATE_DIR``).
+        ``options`` are those of the flow. Raises `ValueError` if no such flow waits.
         """
         found: Flow[Any] = engine_of("flows").from_pending(cls, flow_id, persistence, options)
         return found
@@ -407,9 +405,7 @@ class Flow(FlowLog, MemoryMethods, Generic[S]):
 
 
 def _code_of(flow_class: type[Flow[Any]], flow: Flow[Any] | None = None) -> Any:
-    """Return the code for a restored flow: the given flow, else the class that was asked; for `Flow` itself, one that
-    fits.
-    """
+    """Return the code for a restored flow: the given flow, else the class that was asked; for `Flow`, one that fits."""
     return flow_class if flow is None and flow_class is not Flow else flow
 
 

@@ -1,8 +1,7 @@
 """Computes the layout of a small graph: layers from the top, with few crossings.
 
-Sugiyama's way, in small: arrows that close a cycle are turned round, each box stands below all that lead to it, long
-arrows get a bend in each layer that they pass, and each layer is put in the order, and then to the places, that lie
-nearest to what its boxes are joined to.
+Sugiyama's method: arrows that close a cycle are reversed, each box stands below all that lead to it, long arrows get a
+bend in each layer, and each layer is ordered and placed near what its boxes are joined to.
 """
 
 import itertools

@@ -25,9 +25,8 @@ logger = logging.getLogger(__name__)
 def keep(flow: Flow[Any], pending: HumanFeedbackPending) -> None:
     """Save a flow that has paused, where its states are saved.
 
-    Without a persistence, a flow that a feedback provider paused is saved in the user's state folder, since the answer
-    may come to another process. Inside a task on the fleet nothing is saved this way, and an error there is not the
-    flow's.
+    Without a persistence, a flow that a feedback provider paused is saved in the user's state folder: another process
+    may get the answer. Inside a task on the fleet nothing is saved this way.
     """
     if (place := persistence_of(flow)) is not None:
         _save(flow, pending, place)

@@ -183,9 +183,7 @@ def take_up(flow: Any, inputs: Mapping[str, Any], source: str | None) -> None:
 
 
 def persistence_of(flow: Any) -> FlowPersistence | None:
-    """Return the persistence of a flow or its class: its own option, else that of its class, else that of its methods
-    if they have only one.
-    """
+    """Return the persistence of a flow or its class: its own, else its class's, else the only one of its methods."""
     if flow.persistence is not None:
         found: FlowPersistence = flow.persistence
         return found

@@ -1,9 +1,8 @@
 """The state of a flow: a dict or a pydantic model with an ``id``. Each method has a copy, which is merged after it.
 
-A method works on its own copy, so no checkpoint and no other method sees unfinished changes. When the method is done,
-its changes are merged *by field* into the current state: a dict by key, a model by field, and items that two methods
-append to one list follow each other. There is a conflict only if two methods changed the same field; then the later one
-wins, and an event reports it.
+So no checkpoint and no other method sees unfinished changes. Changes are merged *by field* (a dict by key, a model by
+field), and items that two methods append to one list follow each other. Only if two methods changed the same field is
+there a conflict: the later one wins, and an event reports it.
 """
 
 import copy
@@ -174,9 +173,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def dump(state: State, refuse: Callable[[str, Any], None]) -> dict[str, Any]:
-    """Return the state as JSON. ``refuse`` is called with each field that is not JSON; unless it raises, the field is
-    left out.
-    """
+    """Return the state as JSON, without the fields for which ``refuse`` had to be called and did not raise."""
     found: dict[str, Any] = {}
     model = state if isinstance(state, BaseModel) else None
     for name, value in fields(state).items():

@@ -53,9 +53,7 @@ class LLMCallHookContext(_Asking):
 
 
 class ToolCallHookContext(_Asking):
-    """A tool call: its ``tool_input``, which may be changed in place, its agent, task and crew, and afterwards its
-    ``tool_result``.
-    """
+    """A tool call: its ``tool_input`` (may be changed in place), agent, task, crew; afterwards its ``tool_result``."""
 
     def __init__(
         self,

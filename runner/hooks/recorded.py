@@ -48,10 +48,7 @@ def before_model_call(context: LLMCallHookContext, journal: Journal | None, plac
 
 
 def after_model_call(context: LLMCallHookContext, journal: Journal | None, place: Place) -> bool:
-    """Call the hooks with the model's ``response``, which they may replace; return whether they changed the messages.
-
-    Raises `HookAborted`.
-    """
+    """Call the hooks, which may replace ``response``; return if they changed the messages. Raises `HookAborted`."""
     hooks = active(InterceptionPoint.POST_MODEL_CALL, context.crew)
     if not hooks:
         return False
@@ -121,9 +118,7 @@ def _called(hook: Any, context: Any) -> Any:
 
 
 def _changed(before: Sequence[dict[str, Any]], now: Sequence[dict[str, Any]]) -> Any:
-    """Return the number of unchanged messages at the beginning and the messages after them; None if there is no
-    change.
-    """
+    """Return how many messages at the beginning are unchanged, and those after them; None if there is no change."""
     if list(before) == list(now):
         return None
     same = next((i for i, (one, other) in enumerate(zip(before, now, strict=False)) if one != other), None)

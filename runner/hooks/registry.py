@@ -1,8 +1,7 @@
 """The registry of hooks, by interception point.
 
-Hooks that a crew's code registers, directly or through a library, are called only for that crew's tasks and are removed
-when its code is unloaded; no other crew sees or removes them. Hooks that are methods of a crew class are called for the
-crews of their object, for as long as the object exists.
+Hooks that a crew's code registers are called only for that crew's tasks, and are removed when its code is unloaded.
+Hooks that are methods of a crew class are called for the crews of their object, for as long as the object exists.
 """
 
 import contextlib

@@ -66,9 +66,7 @@ class CallSlots:
             self._chains[prefix, chain] = ""  # it does not say which
 
     def find(self, prefix: str, chain: str) -> tuple[str, str]:
-        """Return the hash of the request with this chain, and the key of the record of the next call with it; "" if
-        there is none.
-        """
+        """Return the hash of the request with this chain, and the next call's record key; "" if there is none."""
         digest = self._chains.get((prefix, chain), "")
         waiting = self._waiting.get(f"{prefix}@{digest}") if digest else None
         return digest, waiting[0][1] if waiting else ""

@@ -116,9 +116,7 @@ def current_journal(*, imports: bool = False) -> tuple[Journal, bool] | None:
 
 
 def _suppose_step(journal: Journal) -> None:
-    """Have a step be current in this thread: the one that began it while that is in progress, else the only one that
-    is; else none.
-    """
+    """Make a step current in this thread: the one in progress that began it, else the only one in progress."""
     here = current_step.get()
     if here is None or here is supposed_step.get() or here not in here.journal.doing.frames:
         here = journal.doing.sole()
@@ -139,9 +137,7 @@ def code_here() -> str:
 
 
 def nest(name: str, *about: Any) -> ChildJournal | None:
-    """Return the journal of a kickoff that begins here inside a task; None outside. The same kickoff finds the same
-    records when the task restarts.
-    """
+    """Return the journal of a kickoff that begins here inside a task, the same after a restart; None outside."""
     journal = _enclosing.get()
     return ChildJournal(journal, journal.name_nested(name, *about)) if journal is not None else None
 

@@ -45,9 +45,7 @@ class GroupCommit:
         self._settle(one)
 
     async def aadd(self, step: BegunStep | DoneStep) -> None:
-        """The same for a coroutine, after others of its loop that have reached this point. If cancelled, it is written
-        first.
-        """
+        """The same for a coroutine, after others of its loop that came this far. If cancelled, it is written first."""
         one = _Write(step)
         self._waiting.append(one)
         try:

@@ -5,9 +5,7 @@ from typing import Self
 
 
 class Answer(str):
-    """A person's answer. ``label`` is the one of the question's labels that the person named, so that no model has to
-    choose.
-    """
+    """A person's answer. ``label`` is the question's label that the person named, so that no model has to choose."""
 
     __slots__ = ("label",)
 

@@ -66,9 +66,7 @@ class ModelCalls(EndOrder):
         return frame, place, recorded
 
     def serve_call(self, chain: str, read: Callable[[Mapping[str, Any]], Any]) -> tuple[AccountKey, Any] | None:
-        """Replay the call with this chain, as `place_call` would, if it is recorded and ``read`` can parse its
-        record.
-        """
+        """Replay the call with this chain, as `place_call` would, if ``read`` can parse its record."""
         outer = current_step.get()
         with self._lock:
             digest, key = self._calls.find(self._within(outer), chain)
@@ -140,9 +138,7 @@ class ModelCalls(EndOrder):
         return self._refusals
 
     def streams(self, frame: Frame) -> None:
-        """The answer begins to come, and may be acted on before its end: what begins from now on is none that the call
-        ends after.
-        """
+        """The answer begins to come, and may be acted on: the call ends after nothing that begins from now on."""
         under_way = [one.key for one in (*self.doing.frames, *self.calls_out)]
         frame.beside = under_way if frame.ends_in is None else (*under_way, frame.ends_in.last_ended)
 

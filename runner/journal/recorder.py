@@ -30,10 +30,7 @@ class DoneStep(NamedTuple):
 
 
 def are_own(entries: Sequence[AccountKey | None], usages: Sequence[Usage]) -> bool:
-    """Whether all of these are the author's own steps, without a model call of theirs: as those of `ctx.map`.
-
-    No bytecode is executed for each.
-    """
+    """Whether all are the author's own steps without a model call, as those of `ctx.map`. No bytecode runs for each."""
     return all(map(is_, entries, repeat(STEP))) and all(map(is_, usages, repeat(NO_TOKENS)))
 
 

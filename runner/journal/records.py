@@ -141,9 +141,7 @@ class StepRecords(Turns):
         usable: Callable[[str, str], bool] | None = None,
         of: type[OneFrame] = Frame,  # type: ignore[assignment]  # a default of a type variable: python/mypy#3737
     ) -> tuple[OneFrame, str | None]:
-        """Return the next step with this `steps.identity` within ``outer``, as a frame ``of`` that class, and its
-        record.
-        """
+        """Return the next step with this `steps.identity` within ``outer``, a frame ``of`` a class, and its record."""
         if outer is not None and outer not in outer.journal.doing.frames:  # it is over, and this thread of it is not
             outer = None
         with self._lock:

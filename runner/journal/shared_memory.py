@@ -200,8 +200,7 @@ class SentCalls:
             self._notify()
 
     def unnoted(self, many: int) -> None:
-        """So many steps of the author's own are under way, one of them on the note that was reserved for it; or none
-        is any more."""
+        """So many of the author's own steps are under way, one of them on the note reserved for it; 0 for none."""
         self._unnoted = many
         text = self._texts.get(many)
         if text is None or self._out or self._unsure is not None:

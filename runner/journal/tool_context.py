@@ -113,8 +113,7 @@ class TaskContexts:
             self._journal.set_marker(f"ended {name}", value=True)
 
     def pause(self) -> "list[tuple[_Changing, _Lent]]":
-        """Note what the uses that are not around this have changed: until `go_on`, what changes is not their work.
-        Returns those."""
+        """Note what uses not around this one changed: until `go_on`, changes are not theirs. Returns those uses."""
         with _lock:
             around = set(_uses_around(_within.get()))
             kept = {id(one.together) for one in self._lent if one.use in around and one.together is not None}

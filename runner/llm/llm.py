@@ -89,9 +89,7 @@ class BaseLLM(ABC):
         return await asyncio.to_thread(self.call, messages, **options)
 
     def stream_events(self, messages: Messages, tools: list[Any] | None = None, **options: Any) -> "StreamSession[Any]":
-        """Return a session that makes the call as it is iterated: it yields the call's events as frames, and the
-        returned value is its ``result``.
-        """
+        """Return a session that makes the call while it is iterated, yields its frames, and has its ``result``."""
         from runner.streaming import kickoffs
 
         return kickoffs.of_flow(functools.partial(self._streamed, messages=messages, tools=tools, **options))
@@ -100,9 +98,7 @@ class BaseLLM(ABC):
         return self.call(**asked)
 
     def supports_function_calling(self) -> bool:
-        """Whether the model takes ``tools``. If not, the agent describes the tools in the prompt and parses the
-        answer.
-        """
+        """Whether the model takes ``tools``. If not, the agent describes them in the prompt and parses the answer."""
         return False
 
     def supports_stop_words(self) -> bool:
@@ -278,9 +274,7 @@ class LLM(BaseLLM):
         return completion
 
     def warm(self) -> None:
-        """Import and create the client ahead, so that the first call is as fast as others. Errors are left to that
-        call.
-        """
+        """Create the client ahead, so that the first call is as fast as others. Errors are left to that call."""
         with contextlib.suppress(RunnerError, ImportError):
             target = self._target()
             if target in self._warm:

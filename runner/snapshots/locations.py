@@ -41,9 +41,7 @@ def is_new(config: CheckpointConfig) -> bool:
 
 
 def place_of(file: Path) -> Path | None:
-    """Return the directory to which a checkpoint's file belongs, above the folders of its branch; None if it is
-    elsewhere.
-    """
+    """Return the directory to which a checkpoint's file belongs, above its branch's folders; None if elsewhere."""
     if file.suffix != ".json":
         return None
     try:

@@ -38,9 +38,7 @@ class Pins:
             config.provider.hold(own_location, before.checkpoint_id if before else None)
 
     def end(self) -> None:
-        """Release all checkpoints and prune: the kickoff has ended, so only ``max_checkpoints`` of all ended ones
-        stay.
-        """
+        """Release all checkpoints and prune: the kickoff has ended, so only ``max_checkpoints`` of ended ones stay."""
         while self._held:
             (_, _, branch), one = self._held.popitem()
             try:

@@ -13,9 +13,7 @@ _FAILURES = {start: end for end, start in VALID_EVENT_PAIRS.items() if end.endsw
 
 
 def resume_start(event_type: str, task_id: str) -> bool:
-    """Continue under the latest open start event of this type for a task, if one is recorded. See
-    `resume_task_scope`.
-    """
+    """Continue under the latest open start event of this type for a task, if there is one. See `resume_task_scope`."""
     state = event_bus.runtime_state
     started = state.event_record.latest_open(event_type, task_id) if state is not None else None
     if started is None or any(event_id == started for event_id, _ in event_stack()):

@@ -119,9 +119,8 @@ class RuntimeState(RootModel[list[Any]]):
 
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> Self:
-        """Build a state from what `describe` returned, in this or an earlier version. Raises `BadCheckpoint`.
-
-        Its entities have their data and no code.
+        """Build a state, whose entities have no code, from a `describe` of this or an earlier version. Raises
+        `BadCheckpoint`.
         """
         data = migrate(data)
         state = cls(root=[])
@@ -192,9 +191,7 @@ class RuntimeState(RootModel[list[Any]]):
 
     @classmethod
     def from_checkpoint(cls, config: CheckpointConfig, **_: Any) -> Self:
-        """Load the state of the checkpoint that ``config.restore_from`` names, or of the newest complete one of a
-        location.
-        """
+        """Load the state of the checkpoint ``config.restore_from``, or of the newest complete one of that location."""
         if config.restore_from is None:
             raise BadCheckpoint("CheckpointConfig.restore_from must be set: it names the checkpoint to resume from")
         asked, began, provider = str(config.restore_from), time.perf_counter(), None

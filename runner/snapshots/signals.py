@@ -229,9 +229,7 @@ class _Watcher:
 
 
 def _act_by_default(number: int) -> None:
-    """Have the system perform its default action for this signal, from any thread, without waiting for the main
-    thread.
-    """
+    """Have the system perform its default action for this signal, from any thread, without the main thread."""
     if number == signal.SIGCONT:
         return  # it did: we continue
     library = ctypes.CDLL(None)

@@ -28,9 +28,7 @@ def write_if_asked(source: Any, event: BaseEvent, state: Any) -> None:
 
 
 def write_now(state: RuntimeState, config: CheckpointConfig, event: BaseEvent) -> None:
-    """Write a checkpoint because of ``event``, and prune. If that fails, the run continues. The caller holds the
-    lock.
-    """
+    """Write a checkpoint because of ``event``, and prune. A failure does not end the run. The caller holds the lock."""
     about = {
         "task_id": event.task_id,
         "task_name": event.task_name,

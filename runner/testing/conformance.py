@@ -47,9 +47,7 @@ class ProviderConformance(PruningConformance):
         raise NotImplementedError("give a fixture: location")
 
     def elsewhere(self, provider: BaseProvider) -> str:
-        """Return Python code that creates ``provider`` in another process. To be overridden if its class cannot be
-        imported there.
-        """
+        """Return code that creates ``provider`` in another process. Override it if its class cannot be imported."""
         kind = type(provider)
         return (
             f"from {kind.__module__} import {kind.__qualname__} as Kind\n"

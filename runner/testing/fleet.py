@@ -28,9 +28,7 @@ launch: "Callable[..., subprocess.Popen[Any]]" = subprocess.Popen
 
 
 def eventually(look: Callable[[], T], *, within: float = 30.0, why: str = "") -> T:
-    """Call ``look`` until its result is true, and return that. Raises `AssertionError` with the last result after the
-    timeout.
-    """
+    """Call ``look`` until its result is true, and return that. Raises `AssertionError` with the last result."""
     __tracebackhide__ = True
     end = time.monotonic() + within
     while not (found := look()):

@@ -21,9 +21,7 @@ async def read_command(reader: StreamReader) -> tuple[bytes, list[bytes]]:
 
 
 async def read_reply(reader: StreamReader) -> tuple[bytes, bool]:
-    """Read one reply. Returns its bytes, and whether it is a push, which answers no command. Raises `EOFError` at the
-    end.
-    """
+    """Read one reply. Returns its bytes, and whether it is a push, which answers no command. Raises `EOFError`."""
     raw: list[bytes] = []
     kind = await _value(reader, raw)
     return b"".join(raw), kind == b">"

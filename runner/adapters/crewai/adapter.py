@@ -31,9 +31,7 @@ class CrewAIAdapter(Adapter):
         return crew_plan.checkpoints(build.made(crew))
 
     def source(self, crew: Any, key: str) -> object:
-        """Return the object that events of this task name as their source: the task, or the crew for what runs before
-        and after all tasks.
-        """
+        """Return what this task's events name as their source: the task, or the crew for what runs before and after."""
         made = build.made(crew)
         return crew_plan.by_key(made).get(key, made)
 

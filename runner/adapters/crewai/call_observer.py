@@ -107,9 +107,7 @@ class _CallObserver:
         kickoff_names.current.set(f"{before}/{name}" if before else name)
 
     def _of_call(self, kind: str, source: Any, event: Any) -> dict[str, Any]:
-        """Return the fields of a call's event. Between its start and its end, recorded calls are attributed to its
-        agent.
-        """
+        """Return the fields of a call's event. Until its end, recorded calls are attributed to its agent."""
         found = {"model": event.model, "from_agent": _role(event), "call_id": event.call_id}
         calls = _calls.get() or {}
         if kind == "llm_call_started":
@@ -133,11 +131,10 @@ class _CallObserver:
 
 
 class UnjournaledCalls:
-    """Counts model calls of CrewAI that bypassed the journal, because their transport is not journaled: they are not in
-    the ledger, and are made again when their task restarts.
+    """Counts CrewAI's model calls that bypass the journal: they are not in the ledger, and are made again on a restart.
 
-    Compares, during one task, the calls that CrewAI reports with those that the journal saw. CrewAI's own models report
-    when they have answered; for other models CrewAI reports when they are asked.
+    It compares the calls that CrewAI reports with those that the journal saw. CrewAI's own models report when they have
+    answered; for other models CrewAI reports when they are asked.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -145,9 +142,7 @@ class UnjournaledCalls:
         self._answered = self._unjournaled = self._asked = 0
 
     def answered(self, model: Any, seen: int, before: int) -> None:
-        """Note that a model answered a call during which the journal saw ``seen`` requests; it had counted ``before``
-        at the start.
-        """
+        """Note that a call was answered; the journal saw ``seen`` requests meanwhile, ``before`` until its start."""
         if _is_own(model):
             self._answered += seen
             self._unjournaled += not seen and self._journal.calls == before

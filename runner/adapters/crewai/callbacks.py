@@ -58,9 +58,7 @@ def record_those_of_end(crew: Crew, journal: Journal) -> None:
 
 @contextlib.contextmanager
 def recorded_inside(own: Any, journal: Journal) -> Iterator[None]:
-    """While this is open, also record the callbacks of crews that a method, tool or callback kicks off; ``own`` is the
-    task's own crew.
-    """
+    """While open, also record callbacks of crews that a method, tool or callback kicks off; ``own`` is the task's."""
 
     def begins(context: Any) -> None:
         crew = getattr(context, "crew", None)

@@ -1,8 +1,7 @@
 """Delivers the start and the end of a kickoff to handlers in the crew's own code, each once.
 
-Each task is a kickoff of CrewAI's, which reports itself on CrewAI's bus. CrewAI's own handlers get all of it, and its
-scopes are kept. All others are told that it began with the branch's first task, and that it ends with its last one and
-the crew's output. That they received it is in the task's journal: a task that restarts does not tell them again.
+Each task is a kickoff of CrewAI's, and CrewAI's own handlers get all of its events. Others get the start with the
+branch's first task, and the end with its last; the task's journal says which they have had.
 """
 
 from collections.abc import Mapping

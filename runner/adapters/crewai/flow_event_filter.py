@@ -41,9 +41,7 @@ class FlowEventFilter(EventRouting):
         self._times: Counter[str] = Counter()
 
     def emit(self, source: Any, event: Any) -> Any:
-        """Emit an event; of those with which the method asks for input, the code's handlers receive each once, however
-        often it restarts.
-        """
+        """Emit an event; the code's handlers receive each request of the method for input once, despite restarts."""
         if source is not self._flow or event.type not in _ASKED:
             return super().emit(source, event)
         self._times[event.type] += 1

@@ -1,8 +1,7 @@
-"""Imports LanceDB, which each flow uses for its memory, once before processes are forked.
+"""Imports LanceDB, which each flow uses for its memory, once before processes are forked: it takes half a second.
 
-It is most of what a flow's method costs: half a second of processor time. But importing it begins a thread with an
-event loop, which a fork would be without; and where LanceDB begins another in each fork, each task has one. Here it
-begins in whichever process first asks something of LanceDB.
+Its import begins a thread with an event loop, which a fork would lack. Here that thread begins in whichever process
+first uses LanceDB.
 """
 
 import importlib

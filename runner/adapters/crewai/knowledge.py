@@ -20,9 +20,7 @@ _read: list[Knowledge] = []
 
 
 def watch() -> None:
-    """From here on, knowledge is added when a task begins, where its embedding calls are recorded, and not while a file
-    is read.
-    """
+    """From now on, add knowledge when a task begins, so that its embedding calls are recorded, not while reading."""
     add = Knowledge.add_sources
     if getattr(add, "once", False):
         return

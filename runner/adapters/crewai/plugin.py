@@ -87,9 +87,7 @@ class CrewAIPlugin(AdapterPlugin):
         return name == "crewai" and bool(_setup().is_as_new())
 
     def may_share(self, crew: object, files: Iterable[Path]) -> bool:
-        """Whether tasks of this crew may share a process with other runs: it has none of its author's code, and its
-        file left the process unchanged.
-        """
+        """Whether tasks of this crew may share a process with other runs: see `runner.adapters.crewai.sharing`."""
         from runner.adapters.crewai import build, sharing
 
         if not (build.is_crew(crew) and _setup().is_quiet()):

@@ -1,8 +1,7 @@
 """Decides whether a process that has run a task may run the run's next one: only if no state is left behind.
 
-What a task makes of its own goes with it: its crew, the modules of its bundle, its folder. What a file changes for its
-whole process does not: handlers on CrewAI's bus and hooks, the environment, signals, logging, threads, methods of
-CrewAI's. Where anything of that differs from what the process began with, the next task has a process of its own.
+A task's own crew, modules and folder end with it. If anything else differs (handlers, hooks, the environment, signals,
+logging, threads, methods of CrewAI's), the next task has a process of its own.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
-"""Which crews' tasks may run in a process that runs of the same file share.
+"""Decides which crews' tasks may share a process with other runs of the same file.
 
 A crew qualifies if no code of its author runs during its tasks, and if reading its file has no side effects on the
-process. Both are allow-lists. A crew that does not qualify gets a process for each task: what a task does to that
-process affects no other run, and a stop interrupts whatever the task waits for.
+process. Both are allow-lists. Any other crew has a process for each task.
 """
 
 from collections.abc import Iterable

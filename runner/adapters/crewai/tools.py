@@ -1,8 +1,7 @@
 """Records the tool calls of CrewAI's agents as steps of the task, before a model receives their results.
 
-CrewAI asks its hooks before each use: there the tool's own function is replaced by one each call of which is a step
-(`runner.journal.tool_uses`). What CrewAI does around it (validation, limits, its cache, its events) is as it is without
-us.
+A hook of CrewAI's replaces the tool's own function before each use. What CrewAI does around it (validation, limits, its
+cache, its events) stays the same.
 """
 
 import contextlib

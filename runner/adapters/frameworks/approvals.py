@@ -58,10 +58,7 @@ def elsewhere(tool: str, arguments: Any) -> str:
 
 
 def ask(message: Any) -> Any:
-    """Ask a person anything, in text or as JSON: what they answered, decoded where it is JSON.
-
-    Raises `InputRequired` until there is an answer.
-    """
+    """Ask a person, in text or as JSON; return the answer, decoded if it is JSON. Raises `InputRequired` until then."""
     answer = ask_text(message)
     try:
         return json.loads(answer)

@@ -158,11 +158,11 @@ def _with_own_classes(base: Any, found: Callable[[type], None]) -> None:
 def record_inside(
     base: Any, entry: str, inner: str, about: About, *, passing: tuple[type[BaseException], ...] = ()
 ) -> None:
-    """From here on each use of a tool by its method ``entry``, which is that of ``base``, is a step: its author's part
-    of it, the method ``inner`` of the tool's own class, or the function that the tool has there. What the framework
-    does around that, such as calls of an author's callbacks, it does on replay, too.
+    """Have each use of a tool by ``base``'s method ``entry`` be a step: the author's part of it, which is the method
+    (or the tool's function) ``inner``. What the framework does around that, such as callbacks, it also does on
+    replay.
 
-    ``about`` is called with the arguments of ``entry``; see `record_uses` for the rest.
+    ``about`` gets the arguments of ``entry``; see `record_uses` for the rest.
     """
     enter = runs_again(getattr(base, entry))
     if hasattr(enter, "records_uses"):
@@ -233,8 +233,7 @@ def declared_kinds(owner: Any) -> dict[str, str]:
 
 
 def required(model: Any, base: type) -> list[str]:
-    """The fields without which a model of pydantic's cannot be made; none where its author's own code makes it, in
-    place of that of its ``base``."""
+    """Return the required fields of a pydantic model; none if its author's code makes it instead of ``base``'s."""
     ways = {one.info.mode for one in model.__pydantic_decorators__.model_validators.values()}
     if ways & {"before", "wrap"} or model.__init__ is not base.__init__:  # type: ignore[misc]  # only compared
         return []

@@ -180,17 +180,14 @@ def _first(builder: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _function(runnable: Any) -> Any:
-    """Return the function that a runnable calls; None if it does more, such as fallbacks, whose attributes are
-    another's.
-    """
+    """Return the function that a runnable calls; None if it does more, as one with fallbacks."""
     found = getattr(runnable, "__dict__", {})
     func, afunc = found.get("func"), found.get("afunc")
     return afunc if func is None or inspect.isroutine(afunc) else func
 
 
 def _lacks(function: Any, schema: Any) -> list[str]:
-    """The fields without which the class of what it gets cannot be made; of a class that checks nothing, what it looks
-    up at once."""
+    """Return the required fields of an argument's class; if that checks nothing, the keys that are read at once."""
     if hasattr(schema, "model_fields"):
         return required(schema, BaseModel)
     if dataclasses.is_dataclass(schema):
@@ -228,8 +225,7 @@ def _decision(use: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _calls(tool: Any, method: str) -> Any:
-    """The function that a tool calls by this method: a coroutine only if it has one, and what an author's class has
-    instead of either."""
+    """Return the function that a tool calls by this method, or the one that an author's class has instead."""
     own = tool._arun if method == "arun" else tool._run
     coroutine = getattr(tool, "coroutine", None) if method == "arun" else None
     if method == "arun" and coroutine is None and is_of("langchain_core", own):

@@ -146,8 +146,7 @@ class _Begun:
 
 
 def _ask_where_awaited(workflow: Any, handler: Any) -> None:
-    """While code awaits the end of a workflow and reads none of its events, and so answers none, a person is asked what
-    it wants to know."""
+    """Ask a person what a workflow wants to know while code awaits its end and reads none of its events."""
     if hasattr(workflow.run, "is_asked_of"):
         return
     begin, read, end = workflow.run, handler.stream_events, coroutine(handler.__await__)

@@ -1,5 +1,4 @@
-"""The entry point of the framework adapters. The module for a framework is imported when a crew file imports that
-framework."""
+"""The entry point of the framework adapters. A framework's module is imported when a crew file imports it."""
 
 import functools
 import json

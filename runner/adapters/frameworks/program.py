@@ -28,9 +28,7 @@ class AgentProgramAdapter(ProgramAdapter):
         return [] if crew.name == script.NAME else None if crew.takes is None else list(crew.takes)
 
     def perform(self, crew: Program, work: Work) -> str:
-        """Do all of it. Its output is what it returns; of one that returns nothing, or what is neither JSON nor text,
-        what it printed.
-        """
+        """Do all of it. The output is what it returns; what it printed, if that is nothing, or no JSON or text."""
         work.uses.input(EVERYTHING)
         work.journal.tool_observer = work.watch
         printed = terminal.attach()

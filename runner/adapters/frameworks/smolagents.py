@@ -12,8 +12,7 @@ _REFUSED = "Error in generating final LLM output"
 
 
 class Smolagents(AgentFramework):
-    """Its agents, given the input ``prompt`` as their task. What a ``CodeAgent``'s code does beside its tools is done
-    again when the task restarts."""
+    """Its agents, given ``prompt`` as their task. A ``CodeAgent``'s code runs again on a restart, but for its tools."""
 
     name = "smolagents"
     module = "smolagents.agents"

@@ -67,9 +67,7 @@ def mcp_tools(*servers: Any, agent: Any = None) -> list[MCPTool]:
 
 
 def tools_for(servers: Iterable[Any], *, agent: Any = None, journal: Journal | None = None) -> list[MCPTool]:
-    """Return the tools of these servers. The list is recorded in the task's ``journal``, so a resumed task does not ask
-    again.
-    """
+    """Return the tools of these servers, recorded in the task's ``journal``: a resumed task does not ask again."""
     found: list[MCPTool] = []
     taken = set[str]()
     for server in map(as_server, servers):

@@ -128,9 +128,7 @@ class Reading:
 
 
 def _is_script(target: Target) -> bool:
-    """Whether the file that is being read is run as a script: as it is named so, or as it has made no agent yet and
-    defines nothing from here on.
-    """
+    """Whether the file being read is run as a script: named so, or without an agent or further definitions."""
     if target.attr is not None:
         return target.attr == Program(script.NAME).attr
     frame = sys._current_frames().get(threading.main_thread().ident or 0)

@@ -166,10 +166,7 @@ class Reader:
         return len(self.calls) - self._answered
 
     def found(self) -> Found:
-        """Return the result of reading. Raises `UsageError` if something is wrong with the file.
-
-        If `initial_state` will not be called, close it.
-        """
+        """Return the result of reading. Raises `UsageError`. If `initial_state` will not be called, close it."""
         found: Found = self._answer()
         self._template.note(found["adapter"])
         return found

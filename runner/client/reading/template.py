@@ -1,8 +1,7 @@
 """The process that is forked to read a crew file, which is faster than starting an interpreter.
 
-The submitting process talks to it over a socket, and passes it a connection for each crew file, with its own stdin,
-stdout and stderr. The fork answers there, in lines of JSON. A fork whose other side is gone is killed, so a file that
-never ends does not outlive the process that waits for it. When the socket is closed, the template and its forks end.
+The submitting process passes it a connection, stdin, stdout and stderr for each crew file; the fork answers in lines of
+JSON. Forks end with the other side of their connection, and all end when the socket is closed.
 """
 
 import contextlib

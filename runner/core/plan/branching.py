@@ -88,10 +88,7 @@ def rebase(rerun: Set[str], old: Plan, new: Plan) -> frozenset[str]:
 
 
 def part(plan: Plan, rerun: Set[str]) -> Plan:
-    """Return the plan of a branch that only runs ``rerun``.
-
-    A task waits for those it came after, directly or through tasks that are not run again.
-    """
+    """Return the plan of a branch that only runs ``rerun``: a task waits also for what lies behind tasks left out."""
     if len(rerun) == len(plan.tasks):
         return plan
     nearest: dict[str, tuple[str, ...]] = {}

@@ -58,9 +58,8 @@ def kickoff(
 ) -> CrewOutput:
     """Run a crew in this process. If a task fails, its error is raised once no other task is in flight.
 
-    Tasks that have an output in ``progress`` are not run again. A restored crew has its inputs, as they may have been
-    edited (``crew.checkpoint_inputs``), with new ones merged over them, and with the changes that
-    ``before_kickoff_callbacks`` made.
+    Tasks that have an output in ``progress`` are not run again. A restored crew has its ``checkpoint_inputs``, with new
+    ones merged over them, and with what ``before_kickoff_callbacks`` changed.
     """
     crew.adopt()
     new = jsonable(inputs or {})
@@ -276,11 +275,10 @@ def as_output(crew: Crew, key: str, record: Mapping[str, Any]) -> TaskOutput:
 
 
 def still_valid(crew: Crew, plan: Plan, progress: Progress, inputs: Mapping[str, Any] | None) -> dict[str, TaskOutput]:
-    """Return the outputs of a restored crew that remain valid.
+    """Return the outputs of a restored crew that remain valid, with ``inputs`` of a fork.
 
-    A person may have edited or removed outputs since the checkpoint was read: tasks that used those run again, and the
-    tasks after them; so do tasks that used an input that a fork changes. ``inputs`` are those of a fork. Tasks in
-    flight resume if what they work on is the same; the others begin again.
+    Tasks that used an edited or removed output, or a changed input, run again, and so do the tasks after them. Tasks in
+    flight resume if what they work on is the same.
     """
     stored = {
         key: as_edited(key, progress.outputs.get(key), task.output)
@@ -302,9 +300,7 @@ def still_valid(crew: Crew, plan: Plan, progress: Progress, inputs: Mapping[str,
 
 
 def as_edited(key: str, before: TaskOutput | None, now: TaskOutput) -> TaskOutput:
-    """Return an output of which a person edited the text, the JSON or the model; the others are derived. Raises
-    `BadInput`.
-    """
+    """Return an output of which a person edited the text, JSON or model, with the others derived. Raises `BadInput`."""
     if before is not None and before.json_dict is not None and now.pydantic is not None and same(before, now):
         with contextlib.suppress(BadInput):
             if outputs.fitted(key, type(now.pydantic), before.json_dict) == now.pydantic:
