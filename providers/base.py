@@ -177,10 +177,7 @@ def make_id(parent_id: str | None = None) -> str:
 
 
 def micros(checkpoint_id: str | None) -> int | None:
-    """Return when an id was made, in microseconds; None for an id of another form.
-
-    Another writer's id may have random digits in place of the microseconds, so it counts as the end of its second.
-    """
+    """Return when an id was made, in microseconds, at its second's end for random digits; None for another form."""
     found = _ID.match(checkpoint_id or "")
     if not found:
         return None

@@ -106,10 +106,7 @@ class JsonProvider(BaseProvider):
         return str(path)
 
     def prune(self, location: str, max_keep: int, *, branch: str = "main", head: str | None = None) -> int:
-        """Remove the oldest files of a branch, and leave the lines in flight alone that are not ``head``'s.
-
-        In a branch's folder where no file is named as checkpoints are, each JSON file is one: they were renamed.
-        """
+        """Remove the oldest files of a branch, renamed ones too, except lines in flight other than ``head``'s."""
         check_keep(max_keep)
         folder = _folder(location, branch)
         removed = 0

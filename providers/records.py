@@ -204,10 +204,7 @@ class CheckpointRecord:
 
 @dataclass(frozen=True, slots=True)
 class BranchRecord:
-    """A branch as it stands. ``parent``, ``parent_seq`` and ``checkpoint`` say where it left another one; "" for main.
-
-    ``inputs`` are those that differ from the run's.
-    """
+    """A branch: where it left its ``parent``, "" for main, and the ``inputs`` that differ from the run's."""
 
     name: str
     status: RunStatus
@@ -407,10 +404,7 @@ class HeldClaim:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """The answer to a heartbeat. ``stood`` is False where the lease was gone: other workers hold the claims now.
-
-    ``number`` counts the beats of a registration; it only grows, unless the store was restored to an earlier state.
-    """
+    """The answer to a heartbeat. ``stood`` is False if the lease was gone; ``number`` only grows, unless restored."""
 
     stood: bool
     recheck: int

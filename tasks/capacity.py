@@ -41,10 +41,7 @@ def threads(memory: int | None = None) -> int:
 
 
 def waiting_processes(memory: int | None = None, files: int | None = None, threads: int | None = None) -> int:
-    """The number of tasks that have a disposable process each and wait for a model, without using a core.
-
-    Limited by memory (in bytes), open files, and the user's threads.
-    """
+    """Return how many disposable processes may wait for a model: by memory (bytes), open files and threads."""
     by_memory = int((machine_memory() if memory is None else memory) * OF_MEMORY) // EACH_WAITING
     by_files = ((_files() if files is None else files) - PLAIN - FILES) // FILES_EACH
     by_threads = (_threads() if threads is None else threads) // THREADS_EACH
@@ -84,10 +81,7 @@ def slots() -> int:
 
 
 def has_room(waiting: int) -> bool:
-    """Whether there is memory now for another process, and for the answers of so many waiting tasks.
-
-    Other programs may use the machine's memory as well.
-    """
+    """Whether the machine has memory now for another process, and for the answers of so many waiting tasks."""
     left = _available()
     return left is None or left > 2 * EACH_WAITING + waiting * ANSWERED
 

@@ -65,10 +65,7 @@ class Places:
 
 
 class Loop(Protocol):
-    """The loop of such a thread, for its tasks.
-
-    ``hub`` is the greenlet in which it runs; ``flights`` are the tasks that wait for work of another task, by key.
-    """
+    """The loop of a shared thread: ``hub`` is its greenlet, ``flights`` the tasks awaiting another's work, by key."""
 
     loop: asyncio.AbstractEventLoop
     hub: greenlet

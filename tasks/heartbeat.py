@@ -249,10 +249,7 @@ class Heartbeat(threading.Thread):
         return getattr(connection, "_sock", None)
 
     def _not_now(self, error: Exception) -> None:
-        """The store is away, or refuses: retry on the connection by which the supervisor sees that this worker lives.
-
-        If a new connection may reach another server, the old one stays open until the new one is registered.
-        """
+        """Retry on the connection that shows this worker's life; close it only once a new one is registered."""
         outage.begins(self, error)
         if not isinstance(error, NotNow):
             self._disconnect()
@@ -325,10 +322,7 @@ class Heartbeat(threading.Thread):
             _kill(pid, signal.SIGKILL)
 
     def _kill_if_frozen(self, pid: int) -> None:
-        """Kill a child that has been stopped for a lease. It is not dead, and this worker's lease holds.
-
-        With a task or without: it would get jobs, and perform none.
-        """
+        """Kill a child stopped for a lease, with a task or without: it would get jobs, and perform none."""
         if processes.state(pid) != "T":
             self._frozen_since.pop(pid, None)
         elif time.monotonic() - self._frozen_since.setdefault(pid, time.monotonic()) > self._settings.lease:

@@ -165,10 +165,7 @@ class Pool(AsynPool):
 
 
 def pass_over_loggers(process: Any) -> None:
-    """Keep billiard from visiting all loggers when a child starts, to give each of their handlers a new lock.
-
-    Python itself does that at the fork. Libraries have hundreds of loggers, and each visit copies a page of memory.
-    """
+    """Keep billiard from renewing all loggers' locks in a child: Python does that at the fork already."""
     manager, bootstrap, run = logging.root.manager, process._bootstrap, process.run
 
     def begin() -> Any:
@@ -240,10 +237,7 @@ def continues(received: str, runtime: float, id: str, name: str, kwargs: str) ->
 
 
 def _end() -> None:
-    """End this child now. Its reports are in its pipe, which the pool reads before it looks for lost jobs.
-
-    A crew leaves threads and exit handlers behind, which are not waited for.
-    """
+    """End this child now; the pool reads its reports first. Threads and exit handlers of a crew are not waited for."""
     with contextlib.suppress(Exception):
         for handler in logging.getLogger().handlers:
             handler.flush()

@@ -357,10 +357,7 @@ class SharedProcess(sharing.Sharing):
 
 
 class _TaskThread:
-    """A thread that runs one task after another, with a working directory of its own.
-
-    Raises `RuntimeError` or `OSError` if the system refuses another one.
-    """
+    """A thread with its own working directory that runs tasks in turn. Raises `RuntimeError` or `OSError`."""
 
     def __init__(self, process: SharedProcess, number: int) -> None:
         self.number, self._process = number, process

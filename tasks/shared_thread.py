@@ -69,10 +69,7 @@ class TaskPool(BasePool):
 
 
 def _collect_seldom() -> None:
-    """Run the garbage collector rarely: a waiting agent keeps hundreds of objects, none of which is garbage. A
-    collector that visits them for each additional agent takes a sixth of the cost of taking an agent over, and delays
-    all of them.
-    """
+    """Collect garbage rarely: each waiting agent keeps hundreds of objects that are none, and are all visited."""
     gc.collect()
     gc.freeze()  # what is imported stays
     gc.set_threshold(max(ALLOCATED, gc.get_threshold()[0]), *gc.get_threshold()[1:])

@@ -1,7 +1,4 @@
-"""The supervisor: takes tasks back from dead workers and redelivers lost messages. Every worker carries one; one leads.
-
-Two leaders do no harm: each action is one script that checks again before it acts.
-"""
+"""The supervisor: takes tasks back from dead workers, redelivers lost messages. Each worker has one; one leads."""
 
 import contextlib
 import logging
@@ -125,10 +122,7 @@ class Supervisor:
         self._exits.wake()
 
     def _arrive(self) -> None:
-        """Read this connection's identity on the server: connections are judged only on the server that saw them open.
-
-        Nothing takes effect before all is known: the store may refuse any of these commands, which are then repeated.
-        """
+        """Read this connection's identity and what the server knows; nothing takes effect before all is known."""
         workers = Workers(self._connect())
         server, client_id = workers.me()
         up = float(workers.client.info("server")["uptime_in_seconds"])
@@ -276,10 +270,7 @@ class Supervisor:
             self._reap(worker, f"no heartbeat for {lease:g} s", only_lapsed=True)
 
     def _compare_clocks(self, now: int) -> None:
-        """Give workers time if the store's clock was set forward, so that all leases seem to have expired.
-
-        The same happens if this machine was suspended: its own clock stood still.
-        """
+        """Give workers time if the store's clock was set forward, or this machine was suspended."""
         ahead = now / 1000 - time.monotonic()
         if (by := ahead - self._ahead) > self._settings.lease / 2:
             log.warning("the store's clock went forward by %.1f s; giving every worker a full lease to renew", by)

@@ -33,10 +33,7 @@ def listen(ask: "Callable[[int, FrameType | None], None]") -> None:
 
 
 def become(program: list[str], state: "dict[str, Any]", asked: "Sequence[int]") -> "OSError | None":
-    """Become the other program, unless this one was asked to end. Returns the error if that cannot be run.
-
-    A signal that comes meanwhile waits until the other program listens.
-    """
+    """Become the other program unless asked to end; signals wait for it meanwhile. Returns why it could not be run."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # for what came before, `listen` has called
     try:
         if not asked:

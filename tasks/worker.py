@@ -72,10 +72,7 @@ def main() -> None:
 
 
 def _preload() -> None:
-    """Import what crews need before processes are forked: `RUNNER_PRELOAD`, by the names of adapters.
-
-    Default: what most crews need; the rest is imported with the first crew that needs it.
-    """
+    """Import before the fork what most crews need, or what `RUNNER_PRELOAD` names; the rest is imported when needed."""
     log, said = logging.getLogger(__name__), set()
     chosen = os.environ.get("RUNNER_PRELOAD")
     for name in adapters.preloaded() if chosen is None else chosen.split(","):

@@ -41,10 +41,7 @@ def place_of(event_id: str) -> tuple[int, int]:
 
 
 def close_open(task: Task, *, handed_over: bool = False) -> None:
-    """End the events that the code of a task left open in this attempt, the innermost first.
-
-    Where the task is ``handed_over`` to another worker, a native agent stays open: the next claim continues under it.
-    """
+    """End events that a task's code left open, innermost first; ``handed_over``, a native agent's stays open."""
     kept, is_native = None, task.branch.run.fields.get("adapter") == "native"
     for one in reversed(task.open):
         if handed_over and is_native and one.ends == AGENT and one.parent == task.started:

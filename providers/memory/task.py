@@ -366,10 +366,7 @@ class MemoryTask:
             self._log.ended("commit")
 
     def _goes_on(self, branch: Branch, ready: Sequence[PlannedTask], how: Ending) -> str:
-        """What becomes of the branch, and of the process, now that the task is done. Returns the branch's status.
-
-        What is ready is sent, but for the first if the process continues with that.
-        """
+        """Return the branch's status after the task: what is ready is sent, except what the process continues with."""
         going, process = None, how.get("process", "")
         if branch.is_active:
             going = open_task(branch, ready[0]) if ready and process else None

@@ -68,10 +68,7 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class Clustered:
-    """A Redis Cluster, of some ``nodes``. ``tag`` is what decides the slot of one partition; "" for them all.
-
-    ``partitions`` is how many it is to have, 0 for one on each master. ``options`` are those of TLS.
-    """
+    """A cluster by some ``nodes``; a partition's ``tag``, "" for all; how many ``partitions``, 0 for the masters'."""
 
     nodes: tuple[tuple[str, int], ...]
     tag: str
@@ -147,10 +144,7 @@ def for_kombu(url: str) -> str:
 
 
 def identity(url: str) -> str:
-    """Which store a URL leads to, for names of folders and files: without user and password, which may change.
-
-    Two spellings of one address are one store; two names of one machine are not known to be. Raises `UsageError`.
-    """
+    """Return a name of the store that a URL leads to, without user and password. Raises `UsageError`."""
     url = standard(url)
     parts = urlsplit(url)
     if (found := watched(url)) is not None:

@@ -102,10 +102,7 @@ class Batches:
         return [dict(fields)["run"] for _, fields in entries], entries[-1][0] if entries else after
 
     def read(self, run_ids: Sequence[str]) -> dict[str, ReadRun]:
-        """What the results of these runs are made of: one round trip for all, and one for their calls of models.
-
-        Those that are gone are left out, and those whose current branch has a history.
-        """
+        """Return what these runs' results are made of, without those gone or with a history: two round trips."""
         commands = list[tuple[str, str]]()
         for run_id in run_ids:
             branch = keys.branch_key(run_id, MAIN, self.home)

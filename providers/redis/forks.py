@@ -23,10 +23,7 @@ def position(
     branch: str | None = None,
     outputs: Iterable[str] = (),
 ) -> Position:
-    """A checkpoint, or the head of a branch: the current one if none is named. Raises `NotFound`.
-
-    It comes with those of the ``outputs`` that are committed there: one round trip, however many branches there are.
-    """
+    """Return the position of a checkpoint or a branch, with ``outputs`` there, in one trip. Raises `NotFound`."""
     wanted = list(outputs)
     state, *found = scripts.load("find_position").at(
         client, run_id, name=branch or "", checkpoint=checkpoint or "", tasks=json.dumps(wanted, ensure_ascii=False)

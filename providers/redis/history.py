@@ -102,10 +102,7 @@ _read: dict[str, Plan] = {}  #: the plans that were read last, by digest
 
 
 def read_plan(client: Client, run_id: str, digest: str = "") -> Plan:
-    """The run's plan: its bundle's, or where it has none, or is of a version before, its own. Raises `NotFound`.
-
-    With its ``digest``, a plan that was read before is not read again.
-    """
+    """Return the bundle's plan, else the run's; one whose ``digest`` is known is not read. Raises `NotFound`."""
     if digest in _read:
         return _read[digest]
     home = keys.home_of(client)

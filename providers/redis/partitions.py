@@ -35,10 +35,7 @@ ALONE = Part(0, 1)
 
 @lru_cache(maxsize=64)  # it does not change
 def urls_of(url: str) -> tuple[str, ...]:
-    """A URL for each partition of a Redis Cluster; of a single store, its own.
-
-    Raises `StoreUnreachable`, and `UsageError` if it asks for another number of partitions than there are.
-    """
+    """Return a URL for each partition of a cluster, or its own. Raises `StoreUnreachable`, `UsageError`."""
     found = address.clustered(address.standard(url))
     if found is None or found.tag:
         return (url,)
@@ -62,10 +59,7 @@ def _tags(client: Client, found: address.Clustered) -> list[str]:
 
 
 def place_of(run_id: str, count: int) -> int:
-    """Where a run lives that was created when there were so many servers.
-
-    The highest random weight decides: one more server takes those runs alone that it comes first for.
-    """
+    """Return a run's place among so many servers, by highest random weight: one more server takes only its share."""
     return max(range(count), key=lambda place: hashlib.sha256(f"{place}|{run_id}".encode()).digest())
 
 
@@ -75,10 +69,7 @@ def places_of(run_id: str, counts: Collection[int]) -> list[int]:
 
 
 def confirm(client: Client, url: str, part: Part) -> tuple[int, ...]:
-    """How many servers there ever were, now included; empty if this one does not know (`settle`). One round trip.
-
-    Raises `UsageError` if it is not that one of so many.
-    """
+    """Return the numbers of servers there were, empty if unknown. Raises `UsageError` for another place."""
     known = _known(client)
     if known is None:
         return (1,) if part.many == 1 else ()
@@ -93,10 +84,7 @@ def confirm(client: Client, url: str, part: Part) -> tuple[int, ...]:
 
 
 def settle(servers: Sequence[tuple[str, Client]]) -> tuple[int, ...]:
-    """Have each of these servers know its place among them. Returns how many there ever were.
-
-    Raises `UsageError` if one of them has another place, or runs of its own that would not be looked for there.
-    """
+    """Have each server know its place; return how many there ever were. Raises `UsageError` for a wrong place."""
     count = len(servers)
     counts, new = {count}, set[int]()
     for place, (url, client) in enumerate(servers):

@@ -71,10 +71,7 @@ class PipelinedConnection:
         """For whom the server watches a key, if nothing was sent since that may write there."""
 
     def side(self) -> Any:
-        """What one task writes to: the connection itself, as no other task does meanwhile.
-
-        Each task finds out for itself whether the server lets it watch keys: an ACL may have been given back.
-        """
+        """Return what one task writes to: this connection. Each task finds out for itself whether it may watch keys."""
         self.watches = True
         return self
 

@@ -130,9 +130,8 @@ class Agent(BaseModel):
 
     @classmethod
     def from_checkpoint(cls, config: CheckpointConfig, **code: Any) -> Self:
-        """Return the agent of the checkpoint that ``config.restore_from`` names; its ``kickoff`` resumes there.
-
-        Its model and tools come from the living agent with the same role and goal.
+        """Return the agent of the checkpoint ``config.restore_from``, with the code of a living one of its role and
+        goal.
         """
         return cast("Self", engine_of("crews").restore(cls, config, **code))
 

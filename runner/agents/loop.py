@@ -50,10 +50,7 @@ def state_for(
     reported: bool = True,
     failed: int = 0,
 ) -> AgentState:
-    """Return the state of an agent about to work: model and tools resolved, and callbacks if it is to be ``reported``.
-
-    Raises `ModelError`, or `BadCrew` for something that is not a tool.
-    """
+    """Return the state of an agent about to work. Raises `ModelError`, or `BadCrew` for what is no tool."""
     return AgentState(
         agent=agent,
         model=model_of(agent),

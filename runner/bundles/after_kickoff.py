@@ -28,10 +28,7 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def is_whole(kicked_off: KickedOff) -> bool:
-    """Whether the code that was read does nothing after its first kickoff but return what that gave.
-
-    In doubt it is not: code that cannot be looked at, loops, context managers, whatever is done with the result.
-    """
+    """Whether the code that was read only returns what its first kickoff gave. In doubt it does more."""
     way, through = list(_way(kicked_off)), _THROUGH | frameworks.names()
     for (frame, instruction), (called, _) in zip(way, [*way[1:], way[-1]], strict=True):
         if _module(frame).startswith(PREFIX):

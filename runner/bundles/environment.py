@@ -80,9 +80,8 @@ def suits(wanted: Environment) -> bool:
 
 
 def why_not(wanted: Environment) -> str:
-    """Return why this interpreter does not satisfy the environment; "" if it does.
-
-    Extras count, except in a ``pyproject.toml``: templates name some that most projects do not import.
+    """Return why this interpreter does not suit the environment, "" if it does; extras of a pyproject.toml do not
+    count.
     """
     if not suits(wanted):
         return f"it needs Python {wanted.python}, and this is {_OWN}"

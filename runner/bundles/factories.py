@@ -1,7 +1,4 @@
-"""Finds functions and classes that create a crew, in a file without a crew object, from the names in their code.
-
-Nothing is called here. A function counts if it can be called without arguments, and makes a crew or kicks one off.
-"""
+"""Finds functions and classes that create a crew, in a file without a crew object, by the names in their code."""
 
 import inspect
 from collections.abc import Iterator

@@ -1,7 +1,4 @@
-"""Frameworks that crews are written with: what each says about crew files and projects before any code runs.
-
-Reading files knows none of them by name: the adapters that are installed put theirs into `installed`.
-"""
+"""What installed frameworks say about crew files and projects before any code runs. Adapters fill `installed`."""
 
 import inspect
 import re

@@ -156,10 +156,7 @@ class Namespace:
         return importlib.util.spec_from_file_location(fullname, file, loader=_JsonCrew(fullname, file, self))
 
     def _on_sys_path(self) -> list[str]:
-        """Entries of ``sys.path`` inside the bundle: code that extends the path with its own ``lib`` folder.
-
-        Those of an environment in the project's folder are the libraries' that are installed in it.
-        """
+        """Entries of ``sys.path`` that the bundle's code added, except for an environment in the project's folder."""
         inside = [entry for entry in sys.path if isinstance(entry, str) and entry.startswith(self._home)]
         return [entry for entry in inside if self._is_own(entry)]
 

@@ -102,10 +102,7 @@ def load_target(target: Target) -> ModuleType:
 
 
 class using:
-    """While this is open, the bundle's modules stay. Open it around a load and all that runs its code.
-
-    A stop may come between the last line of the block and the call that closes it: then it closes as it goes.
-    """
+    """While open, the bundle's modules stay: for a load and all that runs its code. It also closes when collected."""
 
     __slots__ = ("_name",)
 
@@ -150,10 +147,7 @@ def unload(key: str, *, used: bool = False) -> bool:
 
 
 def explain(error: BaseException, root: Path, place: str = "") -> RunnerError:
-    """Why a crew's code could not be imported, in one line that starts with the place in it.
-
-    Good for an ``ImportError`` at run time too, from an import inside a function.
-    """
+    """Return why a crew's code could not be imported, at run time too, in one line that begins with the place."""
     if isinstance(error, RunnerError) and type(error) is not BadCrew:
         return error
     text = plain_names(one_line(error))
@@ -201,10 +195,7 @@ def find_crew(
     chosen: Callable[[list[tuple[str, object]]], list[tuple[str, object]]] = lambda crews: crews,
     factories: Callable[[ModuleType], list[str]] = lambda module: [],  # noqa: ARG005 - what is called by this name
 ) -> tuple[str, object]:
-    """The crew in a loaded module and its name: the named one, or the only one there is that counts.
-
-    Where there is none, ``factories`` names what would make one if it was called.
-    """
+    """Return the named crew of a loaded module and its name, else the only one; ``factories`` names what makes one."""
     if attr is None and script.NAME in vars(module):
         attr = script.NAME  # what it made stands among the module's names by now
     if attr is not None:

@@ -1,7 +1,4 @@
-"""Where pip is told to get packages from on this machine, as settings of uv, which does not read pip's.
-
-They go to uv in its environment alone: a URL may have a password.
-"""
+"""pip's settings for this machine's indexes as uv's, in its environment alone: a URL may have a password."""
 
 import configparser
 import os
@@ -72,10 +69,7 @@ def for_uv(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def options(folder: Path, environ: Mapping[str, str]) -> list[str]:
-    """Return options of ``uv pip install`` that say what pip is configured with and no variable of uv's could say: to
-    ask no index at all, and what is not to be built, or has to be. What uv is configured with itself stays, as in
-    `for_uv`.
-    """
+    """Return options of ``uv pip install`` for pip's settings that no variable of uv's could say. See `for_uv`."""
     pip, own = _of_pip(environ), {*environ, *_of_uv(folder, environ)}
     found = []
     for name in (one for one, instead in _OPTIONS.items() if own.isdisjoint(instead)):

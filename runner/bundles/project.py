@@ -1,8 +1,4 @@
-"""Recognizes projects of frameworks by their ``pyproject.toml``, older layouts without one, and virtual environments in
-them.
-
-Only files are looked at here; nothing is imported.
-"""
+"""Recognizes projects of frameworks, by ``pyproject.toml`` or older layouts, and virtual environments in them."""
 
 import ast
 import os
@@ -194,10 +190,7 @@ def environment_file(file: Path) -> Path | None:
 
 
 def is_environment(folder: Path) -> bool:
-    """Whether a folder is an environment, whatever its name: one of venv, virtualenv, uv or conda, or this Python's.
-
-    ``lib/python3.11`` of one is, too: the project's folder may be an environment itself, by ``python -m venv .``.
-    """
+    """Whether a folder is an environment (venv, virtualenv, uv, conda, this Python's), or its ``lib/python3.11``."""
     if _has_mark(folder) or os.path.realpath(folder) in _THIS:
         return True
     return folder.name.startswith("python") and folder.parent.name.startswith("lib") and _has_mark(folder.parents[1])

@@ -1,7 +1,4 @@
-"""Reads a crew file: imports and calls it to see what it would run, and stops it before it runs that.
-
-The crew that was to be kicked off is the one that the file means, with the inputs that it was to get.
-"""
+"""Reads a crew file: imports and calls it to see what it would kick off, with which inputs, and stops it there."""
 
 import contextlib
 import threading
@@ -41,10 +38,7 @@ def reading() -> Iterator[Reading]:
 
 
 def being_read() -> Reading | None:
-    """What is being read, if code that comes here does so because of that: in a thread that it began, too.
-
-    Threads of a task are none of those while another crew is read in its process.
-    """
+    """Return what is being read by this code, or by the thread that began this one, unless it belongs to a task."""
     found = _read.get()
     if found is None and _readings and threading.current_thread() is not threading.main_thread():
         task = task_here()

@@ -47,10 +47,7 @@ _empty: dict[str, int] = {}  #: where nothing was when that was last changed, an
 
 
 def enter(cache: Path) -> None:
-    """Have this process be nowhere, for good: in a folder of its own, which has a lock until the process is gone.
-
-    Its name is unique: containers that share a cache have processes of the same number.
-    """
+    """Make a new folder, locked until the process is gone, the working directory of this process for good."""
     nowhere = _folders(cache)
     nowhere.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=nowhere))
@@ -86,10 +83,7 @@ def is_here() -> bool:
 
 
 def stray_files() -> list[str]:
-    """What was written here by a relative path although that is not permitted: root can. It is removed.
-
-    A folder in which something is made has another time: to look at that costs a third of what it costs to list it.
-    """
+    """Remove and return what root wrote here by relative paths. Only a folder whose time has changed is listed."""
     if not _here or _empty.get(_here[0]) == (changed := _stat(_here[0]).st_mtime_ns):
         return []
     if not (found := _listdir(_here[0])):
@@ -133,10 +127,7 @@ _refused: ContextVar[list[str] | None] = ContextVar("runner_relative_paths", def
 
 
 def refuse() -> list[str]:
-    """From here on relative paths are refused to the crew's code in this context.
-
-    Returns the list of what was refused, as it grows: the code may swallow the error.
-    """
+    """Refuse relative paths to the crew's code in this context. Returns the growing list of those refused."""
     found: list[str] = []
     _refused.set(found)
     return found

@@ -23,10 +23,7 @@ _STORE = ".store"  #: in the folder of a run, whose it is
 
 
 def homes(store: str, cache: Path) -> Path:
-    """Where the folders of a store's runs are: in ``RUNNER_SHARED_DIR``, which all machines of a fleet see, or here.
-
-    ``store`` says which one, without a password: a new password leads to the same folders.
-    """
+    """Return the folder of a store's run folders, in ``RUNNER_SHARED_DIR`` or here. ``store`` has no password."""
     shared = os.environ.get("RUNNER_SHARED_DIR")
     if shared:
         return Path(shared) / "runs"
@@ -35,10 +32,7 @@ def homes(store: str, cache: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The folder of one branch of a run of ``store``.
-
-    ``parent`` gives the branch that a branch left, "" for none; ``known`` which of these runs the store has.
-    """
+    """A branch's folder. ``parent`` gives a branch's parent, "" for none; ``known`` which runs the store has."""
 
     homes: Path
     store: str
@@ -88,10 +82,7 @@ class Home:
 
 
 def sweep(homes: Path, store: str, known: Callable[[list[str]], Collection[str]]) -> None:
-    """Remove the folders of runs that the store has no longer; ``known`` tells which of these it has.
-
-    Those of other stores, which it does not know, are removed when they were unused for long, and no sooner.
-    """
+    """Remove folders of runs that are not ``known`` to the store, and those of other stores once long unused."""
     own = [path for path in _unused(homes, UNUSED) if _store_of(path) == store]
     there = known([path.name for path in own]) if own else ()
     gone = [path for path in own if path.name not in there]

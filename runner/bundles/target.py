@@ -1,7 +1,4 @@
-"""Parses the TARGET argument: ``path``, ``path:object``, ``package.module`` or ``package.module:object``.
-
-Reading it imports nothing: it says which file is meant, what it is called when imported, and what goes along with it.
-"""
+"""Parses the TARGET argument, ``path``, ``package.module`` or either with ``:object``. Imports nothing."""
 
 import importlib.util
 import inspect

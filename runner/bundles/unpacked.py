@@ -26,10 +26,7 @@ _sizes: dict[tuple[str, int], int] = {}
 
 
 def hold(sha256: str, cache: Path, fetch: Callable[[], bytes]) -> tuple[Path, int]:
-    """Return the folder of a bundle, unpacked from the result of ``fetch`` if necessary, and a handle.
-
-    The folder stays until the handle is closed, or the process ends. Raises the errors of `unpack`.
-    """
+    """Return a bundle's folder, unpacked from ``fetch`` if need be, and the handle that keeps it. Raises as `unpack`."""
     home = cache / sha256
     while True:
         try:

@@ -28,10 +28,7 @@ def follow(
     timeout: float | None = None,
     detach: bool = False,
 ) -> int:
-    """Show a run until it is over, then hand over what it came to; with ``detach``, only say which it is.
-
-    ``crew`` is its name, "" to look that up. Returns the exit code.
-    """
+    """Show a run until it is over, then its result; with ``detach`` only its id. Returns the exit code."""
     for note in handle.notes:
         say(note)
     if detach:
@@ -86,10 +83,7 @@ def _queues_served(store: Store) -> set[str]:
 
 
 def deliver(handle: RunHandle, result: RunResult, as_json: bool, write: Any) -> int:
-    """Write the files that tasks want and print the result. Returns the exit code.
-
-    A branch beside the current branch writes none: they would replace those of that branch.
-    """
+    """Write the tasks' files, unless the branch is not the current one, and print the result. Returns the exit code."""
     code = int(result.exit_code)
     if result.status == "completed" and handle.branch in (None, handle.record.branch):
         try:

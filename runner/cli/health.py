@@ -1,7 +1,4 @@
-"""``runner doctor --worker``: checks one worker by its lease and, on its own machine, by its processes.
-
-Health checks of containers call this twice a minute: it imports little.
-"""
+"""``runner doctor --worker``: checks one worker by its lease and its local processes. Imports little."""
 
 import os
 import socket
@@ -27,10 +24,7 @@ class Health:
 
 
 def worker_health(which: str) -> Health:
-    """How the worker ``HOST:PID`` is, or ``self``: the one whose processes are to be seen from here.
-
-    Raises `UsageError` where that is none, or not one alone, and `StoreUnreachable`.
-    """
+    """Return the health of the worker ``HOST:PID``, or ``self``. Raises `UsageError` or `StoreUnreachable`."""
     host, pid = _address(which)
     found: dict[str, tuple[WorkerInfo, int]] = {}
     away: StoreUnreachable | None = None

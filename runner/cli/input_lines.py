@@ -56,9 +56,8 @@ def first(source: IO[bytes], name: str, common: Mapping[str, Any]) -> Mapping[st
 
 
 def check(source: IO[bytes], name: str, common: Mapping[str, Any], prepared: Prepared) -> tuple[int, str]:
-    """Look at every line before anything is stored. Returns how many there are, and what they come to, as a hash.
-
-    Raises `BadInput` with the number of the first line that is wrong.
+    """Check all lines before storing anything. Returns their number and hash; raises `BadInput` with the first bad
+    line.
     """
     many, digest = 0, hashlib.sha256()
     for number, given in lines(source, name, common):

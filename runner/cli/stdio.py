@@ -91,10 +91,7 @@ def print_whole(table: Table) -> None:
 
 @contextlib.contextmanager
 def only() -> Iterator[Callable[[str], None]]:
-    """Gives a function that writes to stdout: all else that is written there goes to stderr meanwhile.
-
-    A crew file may print when it is imported, also from C code.
-    """
+    """Yield a function that writes to stdout; all else written there, also by C code, goes to stderr meanwhile."""
     sys.stdout.flush()
     saved = os.dup(1)
     os.dup2(2, 1)

@@ -172,9 +172,8 @@ class Batch:
         return sorted(found, key=lambda one: one[0], reverse=True)[:limit]
 
     def cancel(self, reason: str = "cancelled by a person") -> int:
-        """Cancel its runs that run or await input. No more are submitted, until it is resumed.
-
-        Returns how many were cancelled. Raises `Conflict` if it is over, and `NotFound`.
+        """Cancel its active runs and submit no more until it is resumed. Returns how many. Raises `Conflict`,
+        `NotFound`.
         """
         stores = self._stores()
         about = [store.batches.about(self.id) for store in stores]
@@ -213,10 +212,7 @@ class Batch:
 
 
 class ExistingBatch(Batch):
-    """A batch that another process submits, or has submitted. Iterating waits for its runs, and submits none.
-
-    It is over when all that were submitted are; where inputs are left, `NEXT_WITHIN` seconds later.
-    """
+    """A batch of another process: over when its runs are, `NEXT_WITHIN` seconds later if inputs are left."""
 
     begun_elsewhere = waits = True
 

@@ -384,10 +384,7 @@ class Client:
         return code == WORKER_GAVE_UP or self._broken >= WORKER_TRIES
 
     def patient(self, call: Callable[[], T], handle: RunHandle, goes_on: Callable[[], bool] = lambda: True) -> T:
-        """Call ``call``, retrying while the store is away. A run that is waited for always has a worker.
-
-        Raises `StillAway` if the store is, and ``goes_on`` does not return true. What was answered is not asked again.
-        """
+        """Call ``call``, retrying while the store is away and ``goes_on`` is true. Raises `StillAway`."""
         found = patiently(call, goes_on)
         if self.store.membership is not None and time.monotonic() - self._looked_for_worker > 2.0:
             queue = patiently(partial(self.store.runs.field, handle.id, "queue"), goes_on)

@@ -1,7 +1,4 @@
-"""Reads from the store where a run of a growing plan stands and what runs next, to resume or fork it.
-
-The machine needs no code for it: the plan holds the definition, the outputs hold the rest.
-"""
+"""Reads where a run of a growing plan stands and what runs next, to resume or fork it, without the crew's code."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,10 +14,7 @@ NO_LIMIT = 2**31
 
 
 def position_at(plan: Plan, branch: GrowingBranch, upto: int | None = None, *, replanned: bool = False) -> FlowPosition:
-    """Where the branch stands; at a position if one is given. ``replanned``: by this plan, not the one it ran by.
-
-    Raises `OutputGone` if commits before that position, or of its parents, are not in the store any more.
-    """
+    """Return the branch's position, or that of ``upto``; ``replanned`` by this plan. Raises `OutputGone`."""
     definition = FlowDefinition.from_data(plan.grows or {})
     try:
         history = branch.history(upto)

@@ -79,10 +79,7 @@ def fork(
 
 
 def warnings(client: Client, where: Position, inputs: Iterable[str], edits: Mapping[str, Edit]) -> tuple[str, ...]:
-    """The inputs of a fork that nothing reads and the labels that nothing listens to, each in a sentence.
-
-    Tasks that were never done may read any: then only what looks like another input's name is one of them.
-    """
+    """Return sentences about a fork's inputs that nothing reads, or may be misspelt, and labels without a listener."""
     if where.plan.grows:
         leads = (unused_label(where.plan.grows, task, edit) for task, edit in edits.items())
         return tuple(f"warning: {one}" for one in leads if one is not None)

@@ -101,10 +101,7 @@ class Pace:
 
 @dataclass
 class RunHandle:
-    """Follows and controls a run: its current branch, or the ``branch`` that was asked for.
-
-    ``created`` is False if `Client.submit` found an earlier run with the same id.
-    """
+    """Follows and controls a run, or its ``branch``. ``created`` is False if the same id was submitted before."""
 
     client: "Client"
     id: str
@@ -137,10 +134,7 @@ class RunHandle:
         return self.client.store.runs.branch_records(self.id)
 
     def events(self, follow: bool = False, after: str | None = None) -> Iterator[Event]:
-        """Iterate over the events so far (of ``branch``, if there is one); with ``follow``, until the run is over.
-
-        ``after`` is the id of the event to start after.
-        """
+        """Iterate over the events after the one with the id ``after``; with ``follow``, until the run is over."""
         last = self._from if after is None else after
         if not follow:
             yield from (e for e in self.client.store.runs.events(self.id, last) if self._tells(e, self.branch))

@@ -68,10 +68,7 @@ class PartitionedClient(Client):
         return False
 
     def at(self, place: int) -> Client:
-        """The client of one server, by its place. Raises `StoreUnreachable` if it does not answer now.
-
-        Raises `UsageError` if that is not its place, or there are more servers by now.
-        """
+        """Return the client of the server at a place. Raises `StoreUnreachable`; `UsageError` for a wrong place."""
         url, client = self.urls[place], self._client(place)
         ask = partial(confirm, client.store.watcher, url, client.store.part)
         counts = reach(client.store.watcher, f"Redis at {redact_url(url)}", url, "--redis-url", ask)

@@ -1,7 +1,4 @@
-"""Compares two points in a run's history: inputs, and each task's status, text, tokens and time. Pure.
-
-A point is a `Side`: a checkpoint, or the head of a branch. The callers read the sides from a store.
-"""
+"""Compares two points (`Side`) in a run's history: inputs, each task's status, text, tokens and time. Pure."""
 
 import difflib
 import json

@@ -47,10 +47,7 @@ def usage_in(answer: Mapping[str, Any]) -> Usage:
 
 
 class Counters(Counter[AccountKey]):
-    """Counters by account key; for replayed calls also the tokens that they had used.
-
-    ``passed``: how many records of its journal a task has passed, whether they are counted or not.
-    """
+    """Counters by account key, with the tokens of replayed calls. ``passed``: the journal's records passed so far."""
 
     __slots__ = ("passed", "tokens")
 

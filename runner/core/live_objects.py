@@ -1,7 +1,4 @@
-"""A weak registry of the crews, agents and flow classes in this process, in which a restored one finds its code.
-
-The references are weak: the registry keeps nothing alive.
-"""
+"""A weak registry of this process's crews, agents and flow classes, in which a restored one finds its code."""
 
 import itertools
 import weakref

@@ -32,10 +32,7 @@ class made_once(Generic[T]):
 
 
 def early_names(*names: str) -> Callable[[type[T]], type[T]]:
-    """Have these attributes, which objects of a class get after they are made, be among the names that they share.
-
-    CPython closes the list when some objects were made that had them not.
-    """
+    """Have later attributes share the class's key table: CPython closes it once some objects are made without them."""
 
     def share(kind: type[T]) -> type[T]:
         first = object.__new__(kind)

@@ -56,10 +56,7 @@ class TaskOutput(BaseModel):
 
     @property
     def value(self) -> Any:
-        """What the task returned, rebuilt from what is stored; for an agent its text, or the model that was asked for.
-
-        Raises `BadInput` if an edit does not fit, or the code no longer has a class of that name.
-        """
+        """What the task returned, rebuilt from what is stored. Raises `BadInput` if an edit or a class does not fit."""
         if self._value_types is None:
             plain = self.raw if self.json_dict is None else self.json_dict
             return plain if self.pydantic is None else self.pydantic
@@ -147,10 +144,7 @@ def _from_other(value: Any) -> tuple[str, Any]:
 
 
 def typed_output(key: str, value: Any, names: Callable[[], Names]) -> TaskOutput:
-    """Return what task ``key`` returned in its stored form: text, JSON, and the types that the JSON lacks.
-
-    ``names`` returns the classes that the task's code can name. Raises `TaskError` if the value cannot be restored.
-    """
+    """Return task ``key``'s value as text, JSON and types, of the classes in ``names``. Raises `TaskError`."""
     if type(value) is str:
         return TaskOutput(name=key, raw=value)
     known = names()
@@ -228,10 +222,7 @@ def _container(data: Any) -> Any:
 
 
 def from_edit(key: str, edit: Any, before: Any) -> Any:
-    """Return the value that a person's edit stands for: text if the value was text, else JSON of the same kind.
-
-    An ``edit`` that is not text is taken as it is. Raises `BadInput`.
-    """
+    """Return the value for a person's edit: text if it was text, else JSON of the same kind. Raises `BadInput`."""
     if not isinstance(edit, str):
         return to_jsonable_python(edit, fallback=_refuse, inf_nan_mode="null")
     if before is None or isinstance(before, str):

@@ -91,10 +91,7 @@ def default_queue(*, embedded: bool = False) -> str:
 
 @functools.cache
 def embedded_queue() -> str:
-    """The queue of this Python environment on the embedded server.
-
-    All projects of a user share that server, but each environment needs workers with its own libraries.
-    """
+    """The queue of this Python environment on the embedded server, which all of a user's projects share."""
     environment = f"{os.path.realpath(sys.prefix)} {sys.version_info[:2]}"
     return f"{DEFAULT_QUEUE}-{hashlib.sha256(os.fsencode(environment)).hexdigest()[:8]}"
 
@@ -112,10 +109,7 @@ def queue_name(name: str) -> str:
 
 
 def state_dir() -> Path:
-    """The folder for data that outlives a process: ``RUNNER_STATE_DIR``, else crew-runner in the user's state folder.
-
-    Raises `RuntimeError` if the user has no home folder.
-    """
+    """The folder of lasting data: ``RUNNER_STATE_DIR``, else the user's. Raises `RuntimeError` without a home."""
     if chosen := os.environ.get("RUNNER_STATE_DIR"):
         return Path(chosen).expanduser()
     base = Path(os.environ.get("XDG_STATE_HOME", ""))

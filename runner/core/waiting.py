@@ -1,7 +1,4 @@
-"""How a task waits: its thread blocks or, if many tasks share the thread, it runs another task meanwhile.
-
-The worker chooses one of the two at start. Waiting code calls `here`, and knows of no threads and no event loops.
-"""
+"""How a task waits: its thread blocks or, if many share it, runs another task. Waiting code only calls `here`."""
 
 import asyncio
 import inspect
@@ -144,9 +141,8 @@ def result_of(value: Any) -> Any:
 
 
 class TaskLock:
-    """A reentrant lock for tasks that share a thread, which a task may hold while it waits.
-
-    A thread's lock would be held by all of its tasks, or block them all. No stop interrupts a thread that acquires it.
+    """A reentrant lock for tasks that share a thread, held even while waiting; no stop interrupts a thread's wait for
+    it.
     """
 
     __slots__ = ("_depth", "_guard", "_holder", "_queue")  # each task has four

@@ -150,10 +150,7 @@ class ConditionalTask(Task):
 
 
 class Outputs(Mapping[str, TaskOutput]):
-    """The outputs of the tasks that this one depends on, directly or not, by name; each is fetched at first use.
-
-    ``hidden`` ones can be read by name, but are not listed.
-    """
+    """The outputs of the tasks before this one, by name, fetched at first use. ``hidden`` ones are not listed."""
 
     def __init__(
         self, work: Work, finish: Callable[[str, TaskOutput], TaskOutput], hidden: Collection[str] = ()
@@ -372,9 +369,8 @@ class TaskContext:
         return cast("Callable[P, T]", found)
 
     def path(self, name: str | os.PathLike[str]) -> Path:
-        """Return the absolute path of a file beside the crew file, as in ``ctx.path("data/x.csv")``: read-only.
-
-        Raises ValueError for a name that points outside the crew's folder.
+        """Return the absolute path of a read-only file beside the crew file. Raises ValueError for one outside its
+        folder.
         """
         return self._files.path(name)
 

@@ -256,10 +256,7 @@ class Crew(BaseModel):
     akickoff_for_each = kickoff_for_each_async
 
     def replay(self, task_id: str | UUID, inputs: dict[str, Any] | None = None) -> CrewOutput:
-        """Run a task of the last kickoff again, by its id or name, and those after it; earlier outputs are kept.
-
-        Raises `ValueError` if the crew has no such task, or an earlier one has no output yet.
-        """
+        """Run a task of the last kickoff, and those after it, again. Raises `ValueError` without it or its context."""
         output: CrewOutput = engine_of("crews").replay(self, task_id, inputs)
         return output
 

@@ -61,10 +61,7 @@ def keys_of(crew: Crew) -> list[str]:
 
 
 def begin(crew: Crew, work: Work, needed: frozenset[str]) -> str:
-    """Call the callbacks with the inputs; all tasks get the inputs that they return. Returns the text to store.
-
-    Raises `BadInput` if a ``needed`` input is still missing.
-    """
+    """Call the callbacks with the inputs; return the text to store. Raises `BadInput` if ``needed`` ones lack."""
     work.uses.input(EVERYTHING)
     callbacks = [functools.partial(_changed_by, callback) for callback in crew.before_kickoff_callbacks]
     inputs, state = before(callbacks, callback_state.owners(crew), dict(work.inputs), work)
@@ -111,10 +108,7 @@ def json_inputs(given: Any) -> dict[str, Any] | None:
 
 @contextlib.contextmanager
 def begun(crew: Crew, work: Work) -> Iterator[Work]:
-    """While this is open, the task has the inputs and the objects' attributes as the callbacks left them.
-
-    If several runs share the objects in this process, their tasks take turns.
-    """
+    """While open, the task has inputs and attributes as the callbacks left them; runs that share objects take turns."""
     state: State = {}
     own = callback_state.owners(crew)
     if BEFORE in work.plan.by_key and work.key != BEFORE:

@@ -1,7 +1,4 @@
-"""Caches the code of crews: fetched and unpacked once per bundle, loaded once per process.
-
-Also selects the folder of an attempt on the fleet: its own copy of the project, or only ``ctx.workdir``.
-"""
+"""Caches the code of crews, unpacked once per bundle and loaded once per process, and selects attempts' folders."""
 
 import contextlib
 import json
@@ -44,10 +41,7 @@ _making = ForkSafeLock()  #: held for a moment, without a wait: a task's threads
 
 @contextlib.contextmanager
 def _at(root: Path) -> Iterator[None]:
-    """While a crew file is read, relative paths are relative to its folder, as when it was submitted.
-
-    A process has one working directory, so tasks that share a process load their code one after the other.
-    """
+    """While a crew file is read, relative paths are relative to its folder; tasks of one process take turns."""
     with _loading:
         before = Path.cwd()
         os.chdir(root)
@@ -241,10 +235,7 @@ class Signatures:
 
 
 class AttemptFolder(TaskFiles):
-    """The folder of one attempt, which few tasks need: it and what looks after it are made when it is first asked for,
-    at ``place``. ``alone``: its process performs no other task meanwhile; ``beside``: only tasks that leave its logging
-    alone.
-    """
+    """An attempt's folder, made at ``place`` when asked for. ``alone``, ``beside``: which other tasks run here."""
 
     def __init__(
         self,

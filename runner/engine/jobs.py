@@ -111,10 +111,7 @@ class JobExecutor:
         return self._next
 
     def do(self, job: Job, queue: str = "") -> Decision | Refusal:
-        """Do one job, a message's or that of `next`. What it returns is already stored.
-
-        ``queue``: where its commit takes the next job if none of the same run becomes ready; "" for nowhere.
-        """
+        """Do one job; its result is stored by then. Its commit may take the next one from ``queue``, "" for none."""
         claim, self._next, self.queue = self._next, None, queue
         if claim is None or (claim.job is not job and claim.job != job):
             return self._do_received(job)
@@ -208,10 +205,7 @@ class JobExecutor:
             self.clock.sleep(0.05)
 
     def _takes(self, needed: Needed, job: Job) -> bool:
-        """Whether this process is the environment that a run asks for; else its job is sent on.
-
-        Code that this worker may not run builds nothing: here it is refused.
-        """
+        """Whether this process is the environment that a run asks for; else the job is sent on, if its code may run."""
 
         def root() -> Path:
             self.signatures.check(job.run_id, needed.bundle, needed.module, needed.attr, needed.adapter)

@@ -1,7 +1,4 @@
-"""Observers: notified of tasks and calls in this process, without changing anything. For logs, metrics, traces.
-
-A package adds one as an entry point of the group ``crew_runner.observers``.
-"""
+"""Observers of tasks and calls in this process: entry points of the group ``crew_runner.observers``."""
 
 import functools
 import logging

@@ -68,10 +68,7 @@ class AdapterPlugin(Framework):
         return False
 
     def may_share(self, crew: object, files: Iterable[Path]) -> bool:  # noqa: ARG002 - a hook
-        """Whether one process may perform tasks of this crew, read from these files, together with those of other runs
-        of the same code, although the adapter is disposable. Called again for each other run: see
-        `prepare_shared_task`.
-        """
+        """Whether tasks of this crew may share a process with other runs of its code: see `prepare_shared_task`."""
         return False
 
     def share(self, home: Home) -> None:

@@ -82,10 +82,7 @@ class ClaimedTask(Recorder, Protocol):
 
 
 class Store(Protocol):
-    """The runs, as a worker that performs their tasks needs them. A store waits out its own outages.
-
-    ``id`` names the store in paths on this machine: without a password, and the same for each process that uses it.
-    """
+    """The runs, for a worker. It waits out outages. ``id`` names it on this machine, without a password."""
 
     id: str
 

@@ -84,10 +84,7 @@ class EventBus:
     def on(
         self, *event_types: EventKind | Depends, depends_on: Depends | Sequence[Depends] | None = None
     ) -> Callable[[H], H]:
-        """Decorator: call the function for these events, as in ``@event_bus.on(TaskCompletedEvent)``.
-
-        With ``depends_on`` it is called after those handlers have finished with the event.
-        """
+        """Decorator: call the function for these events, after those in ``depends_on`` have finished with them."""
         asked = [one for one in event_types if not isinstance(one, Depends)]
         if not asked:
             raise TypeError("event_bus.on() takes the events to listen for: a class, a type such as 'task_completed'")
@@ -162,10 +159,7 @@ class EventBus:
                 self._waits_for = waited_for
 
     def tap(self, function: H) -> H:
-        """Call ``function`` in the emitting thread, before `emit` returns, in order, under the state's lock.
-
-        An exception in it is logged and suppressed; a BaseException is not.
-        """
+        """Call ``function`` in the emitting thread, in order, under the state's lock. Exceptions are logged."""
         with self._lock:
             if function not in self.taps:
                 self.taps = (*self.taps, function)
@@ -245,10 +239,7 @@ class EventBus:
 
     @contextlib.contextmanager
     def kickoff_scope(self) -> Iterator[bool]:
-        """Context of a kickoff; yields whether it is the outermost one.
-
-        The outermost has its own state and sequence, unless a state was set before; both end with it.
-        """
+        """Context of a kickoff; yields whether it is the outermost, which has its own state and sequence."""
         deep, before, stack = kickoff.depth.get(), kickoff.peek(), scope.event_stack()
         kickoff.depth.set(deep + 1)
         takes = before is not None and before.state is not None and not before.taken and (deep == 0 or before.outer)

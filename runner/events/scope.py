@@ -265,10 +265,7 @@ def capture_scope() -> dict[str, Any]:
 
 
 def apply_scope(captured: Mapping[str, Any]) -> None:
-    """Continue in this context with a scope that was captured elsewhere.
-
-    Numbers continue after the captured one; if several contexts do so, `use_sequence` keeps their numbers apart.
-    """
+    """Continue here with a scope captured elsewhere; `use_sequence` keeps the numbers of several contexts apart."""
     restore_event_scope(tuple((str(event_id), str(kind)) for event_id, kind in captured.get("stack") or ()))
     _triggering_event_id.set(captured.get("triggering_event_id"))
     if kickoff.current().issued < (start := int(captured.get("emission_sequence") or 0)):

@@ -1,7 +1,4 @@
-"""Sinks receive the events of one context and its copies, in the emitting thread and in order: see `runner.streaming`.
-
-Unlike a handler, a sink gets events of all types, and none from other contexts.
-"""
+"""Sinks get all events of one context and its copies, in the emitting thread, in order: see `runner.streaming`."""
 
 import logging
 from collections.abc import Callable

@@ -1,7 +1,4 @@
-"""The definition of a flow: its methods and triggers, read once from the class. Pure data.
-
-A trigger is a condition: ``or_`` and ``and_`` over method names and router labels.
-"""
+"""The definition of a flow, read once from its class: methods and conditions on names and labels. Pure data."""
 
 import difflib
 from collections.abc import Mapping, Set
@@ -188,10 +185,7 @@ class FlowDefinition:
 
 
 def define(flow_class: type) -> FlowDefinition:
-    """Read a flow class. Methods of base classes count, even if a subclass overrides them without a decorator.
-
-    Raises `BadFlow` for a method that can never run.
-    """
+    """Read a flow class with the decorated methods of its bases. Raises `BadFlow` for a method that can never run."""
     methods: dict[str, Method] = {}
     for owner in reversed(flow_class.__mro__):
         for name, value in vars(owner).items():

@@ -119,10 +119,7 @@ _REJECTS = frozenset({"reject", "rejected", "refuse", "refused", "revise", "no"}
 def verdict(
     text: str | None, approve: bool, reject: str | None, labels: Sequence[str], about: Mapping[str, Any]
 ) -> Answer:
-    """Return a person's answer as text: their words, the approval of what is shown, or its rejection with the reason.
-
-    Raises `BadInput` if there is no answer, or several.
-    """
+    """Return a person's words, approval, or rejection with reason as text. Raises `BadInput` for none or two."""
     if (text is not None) + approve + (reject is not None) != 1:
         raise BadInput("give exactly one of --text TEXT, --approve and --reject WHY")
     if text is not None:

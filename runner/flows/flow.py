@@ -208,11 +208,7 @@ class Flow(FlowLog, MemoryMethods, Generic[S]):
         return await self.kickoff_async(inputs, input_files, from_checkpoint, restore_from_state_id)
 
     def stream_events(self, **given: Any) -> "StreamSession[Any]":
-        """Return a session that runs the flow as it is iterated: it yields the events as frames, and its ``result`` is
-        the output.
-
-        The arguments are those of `kickoff`.
-        """
+        """Return a session that runs the flow as it is iterated: frames of events, then ``result``. See `kickoff`."""
         session: StreamSession[Any] = engine_of("streams").of_flow(partial(self.kickoff, **given))
         return session
 
@@ -250,10 +246,7 @@ class Flow(FlowLog, MemoryMethods, Generic[S]):
         return current.get() or LocalFiles(partial(root_of, type(self)))
 
     def pause(self, message: str, metadata: dict[str, Any] | None = None) -> str:
-        """Wait for a person inside a method, and return the answer.
-
-        The method stops here, and restarts with the answer; its recorded steps are replayed.
-        """
+        """Wait for a person inside a method: it stops, restarts with the answer, and replays its recorded steps."""
         return self._inside("pause").ask(message, metadata, pause=True)
 
     def ask(self, message: str, timeout: float | None = None, metadata: dict[str, Any] | None = None) -> str | None:

@@ -50,10 +50,7 @@ def position_after(
     history: Iterable[Committed],
     max_method_calls: int = MAX_METHOD_CALLS,
 ) -> FlowPosition:
-    """Return the position of a flow after these commits, in order.
-
-    If a branch starts with edited outputs, the calls that followed from the original ones are void.
-    """
+    """Return a flow's position after these commits. Calls that followed from outputs edited since are void."""
     kept, void = as_edited(definition, history)
     found = FlowPosition(Machine(definition, max_method_calls), dict(initial), void)
     found.machine.begin()

@@ -80,10 +80,7 @@ class Memory:
     def recall(
         self, query: str, *, limit: int = MOST, source: str | None = None, categories: Iterable[str] = ()
     ) -> list[MemoryMatch]:
-        """Return the records with the most words in common with the query, the best first; of equal ones, the newest.
-
-        ``source`` and ``categories`` restrict them to one source, and to records with at least one of the categories.
-        """
+        """Return the records with most words in common with the query, of this ``source`` and one of ``categories``."""
         asked, wanted = _words(query), set(categories)
         found = [
             MemoryMatch(record=one, score=len((words := _words(one.content)) & asked) / max(1, len(words)))

@@ -140,10 +140,7 @@ class _Wish(NamedTuple):
 
 
 def persist(persistence: FlowPersistence | None = None, verbose: bool = False) -> Callable[[F], F]:
-    """Save the state after this method; on a flow class, after each method.
-
-    ``persistence`` defaults to an SQLite file, ``./.checkpoints/flow_states.db``.
-    """
+    """Save the state after this method, or each method of a class, to ``./.checkpoints/flow_states.db`` by default."""
     wish = _Wish(persistence or SQLiteFlowPersistence(), verbose)
 
     def decorate(target: F) -> F:
@@ -170,10 +167,7 @@ def keep(flow: Any, method: str) -> None:
 
 
 def take_up(flow: Any, inputs: Mapping[str, Any], source: str | None) -> None:
-    """Start the flow with the saved state of the id among its inputs.
-
-    With a ``source``, start with the state of that id, under the flow's own id. If nothing was saved, nothing changes.
-    """
+    """Start with the saved state of the inputs' id, or ``source``'s under the flow's own id; none changes nothing."""
     wanted = source or inputs.get("id")
     persistence = persistence_of(flow)
     stored = persistence.load_state(str(wanted)) if persistence is not None and wanted else None

@@ -44,10 +44,7 @@ class Patch:
 
 
 def create(initial: Any, declared: Any) -> State:
-    """Create the initial state: ``initial_state``, or an empty one of the type in ``Flow[...]``.
-
-    Required fields of a model that are not given yet are left unset: the kickoff's inputs may provide them.
-    """
+    """Create the state: ``initial_state``, or an empty one of ``Flow[...]``'s type, required fields perhaps unset."""
     wanted = declared if initial is None else initial
     if isinstance(wanted, BaseModel):
         model = with_id(type(wanted))

@@ -142,10 +142,7 @@ class _Encoder:
         return encoding.encode(key, self._before._name_of)
 
     def value(self, seen: Any, live: Any, was: Any = None) -> list[Any]:
-        """Return ``["@", path]`` for an object that existed before, else ``["=", data, types]``.
-
-        Of a count that ``was`` another number, by difference: ``["+", n]``.
-        """
+        """Return ``["@", path]`` for an object known before, ``["+", n]`` for a count, else ``["=", data, types]``."""
         if self._by_difference and was is not None and was[:2] == seen[:2] == ("=", int):
             return ["+", seen[2] - was[2]]
         if seen[0] == "ref":

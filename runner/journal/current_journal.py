@@ -99,10 +99,7 @@ os.register_at_fork(after_in_child=_in_child)
 
 
 def current_journal(*, imports: bool = False) -> tuple[Journal, bool] | None:
-    """Return the journal of the task that something here is done in, and whether it is only a guess.
-
-    With ``imports``, where code is imported, that of the import.
-    """
+    """Return the journal of the task around this, or with ``imports`` of an import, and whether it is a guess."""
     if imports and (journal := _importing.get()) is not None and not journal.is_over:
         return journal, False
     journal = _enclosing.get()

@@ -23,10 +23,6 @@ class Answer(str):
         return cls(text, text[: len(stored) - len(stored.rstrip(" "))] or None)
 
     def dump(self) -> str:
-        """Return it as JSON: a text, which workers that do not know labels can read. The number of blanks after it is
-        the label's length.
-
-        A named label comes first in the text.
-        """
+        """Return it as JSON text that old workers read: a named label first, its length as blanks at the end."""
         label = self.label if self.label and self.startswith(self.label) else ""
         return json.dumps(str(self)) + " " * len(label)

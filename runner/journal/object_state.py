@@ -33,10 +33,7 @@ class Handle(NamedTuple):
 
 
 class ObjectState:
-    """Some objects, each by a name that is the same in every process; ``fields_of`` returns the fields of one.
-
-    If ``exactly``, a value that would not come back as it was is not stored; else what JSON has of it is.
-    """
+    """Named objects and their ``fields_of``. If ``exactly``, only values that come back as they were are stored."""
 
     def __init__(
         self,

@@ -88,10 +88,7 @@ class Post(Protocol):
     def __call__(
         self, step: str, value: str, *, replayed: Counters, entry: AccountKey, usage: Usage, reported: bool
     ) -> Callable[[], None]:
-        """Send the record of a model call, as `Recorder.record_step` does, without waiting for the acknowledgement.
-
-        The returned function waits for it, and raises if the write failed; so does the task's next write.
-        """
+        """Send a model call's record without waiting; the returned function, and the next write, wait and may raise."""
 
 
 class PostSteps(Protocol):

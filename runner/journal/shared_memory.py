@@ -54,10 +54,7 @@ class Performed(NamedTuple):
 
 
 class Page:
-    """The page on which one process states its task, before it asks for the claim: no claim is ever ahead of its page.
-
-    ``log`` keeps the writes that the store acknowledged to the process.
-    """
+    """The page on which a process states its task before it claims. ``log`` keeps its acknowledged writes."""
 
     def __init__(self, memory: "mmap.mmap | bytearray", start: int, process: str, log: Log) -> None:
         self.log = log
@@ -111,10 +108,7 @@ def forget(pid: int) -> None:
 
 
 def performed() -> dict[str, Performed]:
-    """Return what each process performs, by its name; nothing is known of a process that is missing.
-
-    A page that is read while it is written may be inconsistent, so read it twice before you act on it.
-    """
+    """Return what each process performs, by name. A read during a write may be inconsistent: read twice."""
     found = {}
     for process, task, token in _PAGE.iter_unpack(_memory[:] if _memory is not None else b""):
         if name := process.rstrip(b"\0"):
@@ -230,10 +224,7 @@ def _text_of_one(token: int, entry: AccountKey, many: int) -> str:
 
 
 def share_sent(worker: str, store: str, places: int = CHILDREN) -> str:
-    """In the main process, before its pool forks: have a file for all of it. Returns its path; "" if there is none.
-
-    ``store`` says, without a password, from which store the worker's tasks are; ``places``: for so many processes.
-    """
+    """Before the pool forks, make the file of sent calls for ``places`` of ``store``. Returns its path, or ""."""
     global _sent
     path = Path(tempfile.gettempdir()) / f"{_PREFIX}{os.getpid()}-{worker[-6:]}-{_mark_of(store)}"
     try:
@@ -254,10 +245,7 @@ def share_sent(worker: str, store: str, places: int = CHILDREN) -> str:
 
 
 def slot(place: int | None) -> Callable[[str], None] | None:
-    """In a child: how it says which calls of its task are out. ``place`` is its own in the pool.
-
-    There are two pages for each place: who comes after a dead child leaves what that one said.
-    """
+    """In a child: its page for sent calls at its ``place``, the one that a dead predecessor did not use."""
     if place is None or _sent is None or not 0 <= place < len(_sent) // (2 * _SLOT):
         return None
     memory, halves = _sent, ["", ""]
@@ -313,10 +301,7 @@ def remove(path: str) -> None:
 
 
 def sweep(store: str, needed: Collection[str], clock: Clock = SYSTEM) -> None:
-    """Remove the files of dead workers, except for those ``needed`` to reschedule the tasks of ``store``.
-
-    Files of another store's workers stay for an hour, because it is not known here whether they are needed.
-    """
+    """Remove dead workers' files but for ``needed`` ones of this ``store``; another store's stay for an hour."""
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             if str(path) in needed or not _abandoned(path):

@@ -74,10 +74,7 @@ def durable(fn: Callable[P, T]) -> Callable[P, T]:
 
 
 def is_durable(fn: Any) -> bool:
-    """Whether each call of ``fn`` is already a step: it was decorated, or a framework made a tool of it.
-
-    Raises `TypeError` for an object that is neither a function nor such a tool.
-    """
+    """Whether calls of ``fn`` are steps: decorated, or a framework's tool. Raises `TypeError` for other objects."""
     if hasattr(fn, "records_uses"):
         return True
     if inspect.isroutine(fn) or isinstance(fn, functools.partial) or context_state.is_own(fn):

@@ -46,10 +46,7 @@ _EXTRAS = {"anthropic": "anthropic", "litellm": "litellm"}
 
 
 class BaseLLM(ABC):
-    """A model to call. Subclass it and write ``call``; the constructor's arguments are attributes.
-
-    They stay in this process: a checkpoint holds only the model's name and temperature.
-    """
+    """A model to call: subclass it and write ``call``. A checkpoint holds only its name and temperature."""
 
     def __init__(
         self,
@@ -247,10 +244,7 @@ class LLM(BaseLLM):
     def settings(
         self, tools: Sequence[Any] = (), response_model: Any = None, stream: bool = False
     ) -> tuple[Any, ...] | None:
-        """Return everything that the request depends on besides the conversation, without keys.
-
-        None if that is unknown (for a subclass), or if `recorded` cannot read the answer.
-        """
+        """Return what the request depends on besides the conversation, without keys; None if unknown or unreadable."""
         from runner.llm.clients import recorded  # here and below, as who only describes a crew reads none
 
         target = self._target()

@@ -8,10 +8,7 @@ from runner.core.errors import BadCheckpoint
 
 
 class Kind(Protocol):
-    """Stores entities of one kind as data, and restores them with the code at hand.
-
-    The data is JSON without code, keys of clients, or names to be imported.
-    """
+    """Stores entities of one kind as JSON data, without code or keys, and restores them with the code at hand."""
 
     name: str
     """Its ``entity_type``."""

@@ -11,10 +11,7 @@ from runner.providers.detect import detect_provider
 
 
 def provider_of(config: CheckpointConfig) -> BaseProvider:
-    """Return the provider that reads ``config.restore_from``, detected from its form.
-
-    A third-party provider cannot be detected, so the config's own is used if it knows the location.
-    """
+    """Return the provider for ``config.restore_from``, by its form; a third party's is the config's own."""
     named = config.provider
     if _is_own(config):
         return named
@@ -33,10 +30,7 @@ def one_of(provider: BaseProvider, config: CheckpointConfig) -> str:
 
 
 def is_new(config: CheckpointConfig) -> bool:
-    """Whether ``restore_from`` is the run's own location, and nothing is there yet.
-
-    Such a run starts from the beginning, and the next one resumes from it.
-    """
+    """Whether ``restore_from`` is the run's own location and still empty: then the run starts from the beginning."""
     return _is_own(config) and not config.provider.checkpoints(config.location)
 
 

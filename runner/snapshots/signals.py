@@ -266,10 +266,7 @@ os.register_at_fork(after_in_child=_in_child)
 def watching(
     settings: Iterable[CheckpointConfig], state: RuntimeState | None = None, *, quiet: bool = False
 ) -> Iterator[None]:
-    """In this context, the signals that ``settings`` name write a checkpoint of ``state``.
-
-    Without a state, only the handlers are installed, for kickoffs in other threads.
-    """
+    """In this context, signals in ``settings`` checkpoint ``state``; None only installs handlers for other threads."""
     named = tuple(config for config in settings if config.signals)
     if not named:
         yield
@@ -283,9 +280,6 @@ def watching(
 
 
 def signals_watched(*names: str) -> contextlib.AbstractContextManager[None]:
-    """Context for the main thread around kickoffs in other threads: signals then write their checkpoints.
-
-    ``names`` are the signals to watch; default: all five.
-    """
+    """Context for the main thread around kickoffs in others: signals ``names`` (default: all) write checkpoints."""
     events: Any = list(names) or ["SIGTERM", "SIGINT", "SIGHUP", "SIGTSTP", "SIGCONT"]
     return watching([CheckpointConfig(on_events=events)])

@@ -38,7 +38,6 @@ LONGER: dict[str, str] = {
     "providers/records.py": "one record for each thing that a store returns",
     "providers/redis/claimed_steps.py": "a step's note and its record, by the same counts of what is under way",
     "runner/journal/records.py": "one method for each way to find a record, and to write one",
-    "runner/events/bus.py": "and each of these",
     "runner/core/encoding.py": "one section for each kind of value that a task may return",
     "tests/unit/core/test_encoding.py": "and one for each here",
     "tests/integration/bundles/test_bundle.py": "a few lines for each kind of file that is packed or left out",

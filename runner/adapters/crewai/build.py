@@ -65,10 +65,7 @@ _KINDS = {"llm": "llm", "tools": "tool", "context": "task", "callbacks": "callba
 
 
 def _missing_reference(error: BaseException) -> str | None:
-    """Explain a reference in a crew's YAML that does not exist, of which CrewAI gives the name in a `KeyError`: the
-    file, the entry with the unknown name, and the closest known one. None for
-    any other error.
-    """
+    """Explain a missing reference in a crew's YAML: the file, the entry, the closest name. None for other errors."""
     if not isinstance(error, KeyError) or not error.args or not isinstance(error.args[0], str):
         return None
     name = error.args[0]

@@ -1,7 +1,4 @@
-"""Carries CrewAI's caches of tool results over from task to task, if a crew or agent uses one.
-
-What a task put into one is stored beside its output, and is there again for those that come after it.
-"""
+"""Carries CrewAI's caches of tool results from task to task, stored beside outputs, if a crew or agent uses one."""
 
 import json
 from collections.abc import Iterator

@@ -41,10 +41,7 @@ def receiving(take: Callable[[Any, Any], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def observing(crew: Crew, work: Work, flow: Any = None) -> Iterator[None]:
-    """Copy CrewAI's events in this context, and in contexts copied from it, to the run's events.
-
-    Events that the ``flow`` itself emits are left out: the flow adapter reports those.
-    """
+    """Copy CrewAI's events in this context and its copies to the run's events, but for those of the ``flow`` itself."""
     observer = _CallObserver(crew, work, flow)
     with receiving(observer.take), crew_plan.hooked(InterceptionPoint.PRE_MODEL_CALL, observer.unjournaled.asked):
         yield

@@ -1,7 +1,4 @@
-"""Routes events on CrewAI's bus: to CrewAI's own handlers, those of the crew's code, both, or none.
-
-What CrewAI says of a kickoff it says in each process that does a part of it. Scopes and records are kept all the same.
-"""
+"""Routes events on CrewAI's bus: to CrewAI's own handlers, those of the crew's code, both, or none."""
 
 import concurrent.futures
 import contextlib

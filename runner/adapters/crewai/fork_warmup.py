@@ -1,7 +1,4 @@
-"""Creates before the fork what CrewAI and its libraries create at first use, once for all forked processes.
-
-Each would make its own, and a fork pays for each page of memory that it changes as much as for the work.
-"""
+"""Creates what CrewAI and its libraries create at first use once, before the fork, instead of in each process."""
 
 import contextlib
 import contextvars
@@ -62,10 +59,7 @@ def _complete(model: Any) -> None:
 
 
 def _share_certificates() -> None:
-    """Load the default certificates of httpx once: else each model client does so itself, in 30 ms.
-
-    They are loaded again if the environment names others, or the file changed.
-    """
+    """Load httpx's default certificates once for all model clients; again if the environment or the file changes."""
     import certifi
 
     default: Any = importlib.import_module("httpx._transports.default")

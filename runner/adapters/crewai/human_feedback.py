@@ -1,8 +1,4 @@
-"""Handles human feedback in CrewAI flows with CrewAI's own code, so a model gets the same requests as without the
-runner.
-
-Its calls are journaled like all others. The person's word itself is asked for by our flows.
-"""
+"""Handles human feedback in CrewAI flows with CrewAI's own code, whose model calls are journaled like others."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

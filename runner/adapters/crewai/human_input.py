@@ -29,11 +29,7 @@ def asking(work: Work) -> Iterator[None]:
 
 @contextlib.contextmanager
 def asking_in_flows(work: Work) -> Iterator[None]:
-    """While this is open, flows in this process ask through the run: ``self.ask``, and ``@human_feedback`` without a
-    provider.
-
-    For the process of one task. Which label an answer means, CrewAI finds out by its own model.
-    """
+    """While open, flows ask through the run: ``self.ask``, and ``@human_feedback`` without a provider."""
 
     def request(
         flow: Any, message: str, output: Any, metadata: Any = None, emit: Any = None, method_name: str = ""

@@ -19,10 +19,7 @@ from runner.engine.work import Work
 
 
 def begin(crew: Crew, work: Work) -> str:
-    """Run the hooks and ``before_kickoff`` callbacks, and return the inputs that they leave, which all tasks get.
-
-    Attributes that the callbacks set on their own objects are stored with them.
-    """
+    """Run the hooks and ``before_kickoff`` callbacks; return the inputs that they leave for all tasks."""
     work.uses.input(EVERYTHING)
     given = dict(work.inputs) or None
     start = ExecutionStartContext(crew=crew, inputs={} if given is None else given, payload=given)
@@ -36,10 +33,7 @@ def begin(crew: Crew, work: Work) -> str:
 
 
 def inputs(crew: Crew, work: Work) -> dict[str, Any] | None:
-    """Return the inputs of the tasks: the run's, or those that the callbacks left. None if there are none.
-
-    Attributes that the callbacks set on their objects are restored.
-    """
+    """Return the tasks' inputs, None for none, and restore the attributes that callbacks set on their objects."""
     own = callback_state.owners(crew)
     crew.before_kickoff_callbacks = []
     for point, hook in crew_plan.own_hooks(*AT_BEGINNING, *(AT_END if work.key != AFTER else ())):

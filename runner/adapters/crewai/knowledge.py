@@ -1,7 +1,4 @@
-"""Builds a crew's knowledge once per run and machine, and once per task, instead of at each import.
-
-CrewAI does so whenever a crew is made and whenever an agent is set up, and has the models embed all of it each time.
-"""
+"""Builds a crew's knowledge once per run and machine, and once per task; CrewAI embeds it at each import."""
 
 import hashlib
 import json

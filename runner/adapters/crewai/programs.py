@@ -1,8 +1,4 @@
-"""Runs functions and files that do more than one kickoff as one task, with what comes between and after them.
-
-What their models and tools gave is recorded as it comes, and what their callbacks did; so when the task restarts it
-goes through all that again without paying, up to where it was.
-"""
+"""Runs functions and files that do more than one kickoff as one task, with what comes between and after them."""
 
 import contextlib
 import json

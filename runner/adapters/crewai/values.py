@@ -1,7 +1,4 @@
-"""Converts outputs between CrewAI and the store: JSON in the store, typed by the crew's code.
-
-Those of earlier tasks are fetched when they are read, and recorded as used.
-"""
+"""Converts outputs between CrewAI's types and stored JSON. Earlier outputs are fetched when read, and recorded."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,6 @@
-"""An agent, a team or a graph of another framework as a run of one task.
+"""An agent, a team or a graph of another framework as a run of one task, whose code runs again on a restart.
 
-Its calls of models are recorded where they leave the process, its uses of tools where the framework uses them; so when
-the task restarts, its own code runs again, pays for nothing that was paid for, and arrives where it was.
+Its model calls are recorded where they leave the process, its tool uses where the framework makes them.
 """
 
 from collections import OrderedDict

@@ -38,10 +38,7 @@ _PACKAGES = {
 
 
 class FrameworksPlugin(AdapterPlugin):
-    """Agents of the frameworks under the entry points of the group ``crew_runner.agents``.
-
-    The name of an entry point is the module that users of the framework import; its value is an `AgentFramework`.
-    """
+    """Agents of the `AgentFramework` entry points, whose names are the modules that users of the frameworks import."""
 
     word = "agent"
 

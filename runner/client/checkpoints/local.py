@@ -137,10 +137,7 @@ def _change(crew: Any, stored: Mapping[str, Any], command: Command) -> None:
 
 
 def made_with(stored: Mapping[str, Any], inputs: Mapping[str, Any]) -> set[str]:
-    """Return the tasks of a stored state that used one of these inputs in their texts, or may have in their code.
-
-    The tasks that depend on them are found when the state is restored.
-    """
+    """Return the tasks of a stored state that used one of these inputs in their texts, or may have in their code."""
     if not inputs:
         return set()
     named = re.compile("|".join(rf"\{{{re.escape(name)}\}}" for name in inputs))

@@ -1,7 +1,4 @@
-"""Reads a stored state for display. Pure; also reads states that other programs wrote in the same form.
-
-No objects are built from it, and nothing in it is trusted: a malformed checkpoint shows less, and is not an error.
-"""
+"""Reads a stored state, also another program's, for display. Pure; trusts nothing and builds no objects."""
 
 import json
 from collections.abc import Iterator, Mapping

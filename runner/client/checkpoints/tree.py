@@ -54,10 +54,7 @@ def _line(name: str, under: dict[str, str]) -> list[str]:
 
 
 def grouped(checkpoints: Iterable[Checkpoint]) -> list[Branch]:
-    """Group checkpoints (oldest first) into branches, main first; origins are read from the checkpoints' parents.
-
-    If the first checkpoints of a fork were pruned, its name may still show its origin.
-    """
+    """Group checkpoints (oldest first) into branches, main first, with origins by their parents, or a fork's name."""
     by_branch: dict[str, list[Checkpoint]] = {}
     home: dict[str, str] = {}
     for one in checkpoints:

@@ -35,10 +35,7 @@ main()
 
 
 class Template:
-    """The process that forks the reading processes. It is started when it is first needed.
-
-    With ``python``, it runs that interpreter, with the interpreter's own import path.
-    """
+    """The process that forks the reading processes, started when first needed, with ``python`` by that interpreter."""
 
     def __init__(self, *, forked: bool = False, python: Path | None = None) -> None:
         self._forked, self.python = forked, python

@@ -12,10 +12,7 @@ EVERYTHING = "*"
 
 @dataclass(frozen=True, slots=True)
 class ReadSet:
-    """What one task has read: outputs beyond its declared context, and inputs, by name; ``*`` means all.
-
-    An output that a person ``edited`` read nothing, not even the declared context. ``files``: the task left files.
-    """
+    """What a task has read: undeclared outputs and inputs by name, ``*`` for all. An ``edited`` output read nothing."""
 
     tasks: frozenset[str] = frozenset()
     inputs: frozenset[str] = frozenset()

@@ -1,7 +1,4 @@
-"""``kickoff()`` in this process, with the same plan and executor as on the fleet.
-
-With a `CheckpointConfig`, what happens is recorded in a `RuntimeState`, and checkpoints are written as it says.
-"""
+"""``kickoff()`` in this process, with the fleet's plan and executor; `RuntimeState` records it for checkpoints."""
 
 from runner.crews.kickoff.agents import ask, prepare_asking
 from runner.crews.kickoff.crews import kickoff

@@ -1,7 +1,4 @@
-"""Chunks of a streamed crew that runs inside a task, recorded with each of its tasks.
-
-Such a task is not done again when the task around it restarts; who reads the stream there reads the same again.
-"""
+"""Chunks of a streamed crew inside a task, recorded with each of its tasks: a restart replays the same stream."""
 
 import contextlib
 import json

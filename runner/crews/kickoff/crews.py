@@ -83,10 +83,7 @@ def kickoff(
 
 
 class CrewRun(LocalTasks):
-    """One kickoff of a crew. What comes of its tasks is in its `Progress`, of which checkpoints are pictures.
-
-    ``origin`` is what the keys of its tools begin with; ``usage`` counts the tokens.
-    """
+    """One kickoff of a crew, with its `Progress`. ``origin`` begins the tools' keys; ``usage`` counts the tokens."""
 
     def __init__(self, loaded: Loaded, inputs: dict[str, Any], state: RuntimeState | None, progress: Progress) -> None:
         lock: contextlib.AbstractContextManager[Any] = state.lock if state is not None else threading.RLock()

@@ -33,10 +33,7 @@ def copied(crew: Crew) -> Crew:
 
 
 def kickoff_for_each(crew: Crew, inputs: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """Kick off a copy of the crew for each of the inputs, in turn. Returns the outputs, or the streams.
-
-    Raises what a kickoff raises; the outputs of those before it are in ``crew.for_each_outputs``.
-    """
+    """Kick off a copy of the crew for each input in turn: see `Crew.kickoff_for_each`."""
     crew.for_each_outputs = []
     outputs: list[Any] = []
     for one in inputs:

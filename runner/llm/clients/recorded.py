@@ -1,7 +1,4 @@
-"""Reads recorded answers as the vendor's client reads them, without the client.
-
-Only answers of the usual form are read here. For others, or in doubt, `read` returns None, and the client reads them.
-"""
+"""Reads recorded answers of the usual form without the vendor's client; `read` returns None for others."""
 
 import json
 from collections.abc import Callable, Mapping

@@ -39,10 +39,7 @@ def named(text: str) -> Standin | None:
 
 @contextlib.contextmanager
 def using(standin: Standin | None) -> Iterator[Standin | None]:
-    """Send the model calls of this context to the stand-in; with None, to the models they are meant for.
-
-    Raises `MissingDependency` if this machine lacks what the stand-in needs.
-    """
+    """Send this context's model calls to the stand-in, or with None to their own models. Raises `MissingDependency`."""
     before = standin_here.get()
     try:
         yield choose(standin)
@@ -71,10 +68,7 @@ def base_url(standin: Standin) -> str:
 
 
 def elsewhere(url: str, instead: Standin | None = None) -> str | None:
-    """The address to send to instead of ``url``: to the stand-in that it names, or else to ``instead``.
-
-    None if ``url`` is right. Starts the server if need be.
-    """
+    """Return the address to send to instead of ``url``, starting the server if need be; None if ``url`` is right."""
     parts = urlsplit(url)
     name, _, end = (parts.hostname or "").partition(".")
     standin = named(name) if end == "invalid" and name in get_args(Standin) else instead
