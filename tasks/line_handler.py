@@ -6,11 +6,7 @@ from typing import Any
 
 
 class LineHandler(logging.StreamHandler[Any]):
-    """Writes each record to a stream as `logging.StreamHandler` does: in one Python call instead of nine.
-
-    Args:
-        former: the handler that it replaces.
-    """
+    """Writes each record as the `logging.StreamHandler` that it replaces, ``former``, does, in one Python call."""
 
     def __init__(self, former: "logging.StreamHandler[Any]") -> None:
         super().__init__(former.stream)

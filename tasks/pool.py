@@ -155,11 +155,7 @@ class Pool(AsynPool):
     # -- those that end
 
     def _event_process_exit(self, hub: Any, proc: Any) -> None:
-        """Replace a dead child at once.
-
-        The pool learns of its death when its files are closed, often a moment before the kernel can report it. It would
-        then find no child to replace, and check again after five seconds.
-        """
+        """Replace a dead child at once, which the kernel may report a moment later than its files are closed."""
         await_end(proc.pid)
         super()._event_process_exit(hub, proc)
 
@@ -182,11 +178,7 @@ def pass_over_loggers(process: Any) -> None:
 
 
 def _reserve_shared_memory() -> None:
-    """Allocate the pool's shared memory, of which each child takes a few bytes.
-
-    It is a file that is unlinked at once, but billiard creates a folder for it, which a killed worker would leave
-    behind.
-    """
+    """Allocate the pool's shared memory without the folder that billiard creates, and a killed worker leaves."""
     config = vars(multiprocessing.current_process())["_config"]
     if config.get("tempdir") is None:
         config["tempdir"] = tempfile.gettempdir()

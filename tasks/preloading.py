@@ -1,8 +1,4 @@
-"""Imports the clients of models that the fleet uses before a task of this worker needs them.
-
-When a worker dies, another one takes over all its agents. If that has not imported the clients of their models, each of
-them would wait for the import.
-"""
+"""Imports the clients of models that the fleet uses before a task that this worker takes over needs them."""
 
 import gc
 import logging

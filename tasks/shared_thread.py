@@ -51,11 +51,7 @@ class TaskPool(BasePool):
         accept_callback: Callable[..., Any] | None = None,
         **_: Any,
     ) -> None:
-        """Run a job.
-
-        No `partial`, and no call with ``*args``: each would take 500 bytes more of each task that waits, as in
-        `jobs.JobTask`.
-        """
+        """Run a job. A `partial`, or ``*args``, would take more memory of each task that waits."""
         if args is None or accept_callback is None or callback is None or target is not fast_trace_task:
             self.tasks.begin(lambda: apply_target(target, args, kwargs, callback, accept_callback))
             return

@@ -292,9 +292,7 @@ class TaskStops:
             raise here.cancel_scope.stopping
 
     def _look_again(self, seconds: float) -> None:
-        """Look at all of them again then, unless that is soon done in any case: many tasks that are stopped together
-        are not looked at by each of their timers.
-        """
+        """Look at all of them again then, unless that is soon done anyway: one look serves many stopped tasks."""
         now = time.monotonic()
         if now < self._look_due <= now + seconds:
             return

@@ -385,8 +385,7 @@ class ClaimedSteps:
             self._recorded(step, entry, reserved)
 
     def _record_and_watch(self, step: str, value: str, paid: str, begun: str, expected: str) -> bool:
-        """Record by the script the second of steps that follow closely, and have the server watch the task from then
-        on."""
+        """Record by the script the second of two close steps, and have the server watch the task from then on."""
         if self._reserved is not False or expected != "1" or not paid or not self._line.watches:
             return False
         if self._looks == IN_VAIN:

@@ -1,8 +1,4 @@
-"""Detects jobs whose messages were lost although their queue is not empty; `redeliver` only looks at empty queues.
-
-A message can be lost with a worker that had taken it and not yet claimed its job. In a queue that never runs empty,
-only a look at what is in it tells.
-"""
+"""Detects jobs whose messages were lost although their queue is not empty; `redeliver` sees empty queues only."""
 
 from collections.abc import Iterator
 

@@ -63,9 +63,8 @@ class PostedSteps(ClaimedSteps):
     def post_step(
         self, step: str, value: str, *, replayed: Counters | int, entry: AccountKey, usage: Usage, reported: bool
     ) -> Callable[[], None]:
-        """Record a call of a model, as `record_step` does; the record is on its way when this returns.
-
-        What it returns waits until that is acknowledged; so does whatever is written next.
+        """Send the record of a model call, as `record_step` does; the returned function, and the next write, wait for
+        it.
         """
         if replayed or entry.kind != "model" or not isinstance(line := self._line, PipelinedConnection):
             self.record_step(step, value, replayed=replayed, entry=entry, usage=usage, reported=reported)

@@ -7,11 +7,7 @@ from typing import Any
 
 
 def wait_in_system_call(connection: Any) -> bool:
-    """Have the system count the time that a connection waits, which saves a `poll` before each `send` and `recv`.
-
-    Of TLS, or of a socket that is not the standard library's, Python counts it, as before. Returns whether the system
-    does.
-    """
+    """Have the system count a connection's waiting time, instead of `poll`. Returns whether it does."""
     sock, seconds = connection._sock, connection.socket_timeout
     if not seconds or getattr(type(sock), "recv_into", None) is not _plainly_received:
         return False
@@ -41,10 +37,7 @@ class Receiver:
         self._vain = self._asleep = 0
 
     def receive(self, sock: socket.socket, buffer: bytearray) -> int:
-        """Receive into this buffer as much as there is, once there is something. Returns how many bytes.
-
-        The socket is one whose time the system counts: see `wait_in_system_call`.
-        """
+        """Wait for bytes, and receive them into this buffer. Returns its size. See `wait_in_system_call`."""
         if self._asleep:
             self._asleep -= 1
         else:

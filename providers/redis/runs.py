@@ -214,9 +214,8 @@ class Runs:
         return history.stored_outputs(self.client, run_id, branch, tasks)
 
     def files_left(self, run_id: str, branch: str) -> list[dict[str, Any]]:
-        """The files that the committed tasks of a branch left, as they are stored, oldest first.
-
-        One round trip for each branch of its history, and where there are any one more.
+        """Return the stored files that the committed tasks of a branch left, oldest first: a round trip for each
+        branch.
         """
         ancestry = history.commit_log(self.client, run_id, branch)
         plan = self._plan_of(run_id, ancestry)

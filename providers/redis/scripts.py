@@ -195,10 +195,7 @@ def read() -> None:
 
 
 def preload_scripts(client: Any, *names: str) -> None:
-    """Let the server know these scripts, in one round trip, so that the first call of each is as fast as the others.
-
-    Where it refuses (an ACL may), that first call brings the script with it.
-    """
+    """Let the server know these scripts, in one round trip; if it refuses, their first call brings each along."""
     pipe = client.pipeline(transaction=False)
     for name in names:
         pipe.script_load(load(name).text)
@@ -377,10 +374,7 @@ _last_begun: tuple[Plan, dict[str, str], str, dict[str, Any]] | None = None
 
 
 def begun_runs(plan: Plan, fields: Mapping[str, str], batch: str = "") -> dict[str, Any]:
-    """Return what runs of a plan with these fields have in common, as ``create_run.lua`` says.
-
-    It is made once for runs that follow each other, which are mostly of one crew.
-    """
+    """Return what runs of a plan with these fields have in common (``create_run.lua``), made once for many."""
     global _last_begun
     shared = {name: value for name, value in fields.items() if name not in OWN_FIELDS}
     last = _last_begun  # another thread may put its own there meanwhile

@@ -130,9 +130,7 @@ class Agent(BaseModel):
 
     @classmethod
     def from_checkpoint(cls, config: CheckpointConfig, **code: Any) -> Self:
-        """Return the agent of the checkpoint ``config.restore_from``, with the code of a living one of its role and
-        goal.
-        """
+        """Return the agent of ``config.restore_from``, with the code of a living one of the same role and goal."""
         return cast("Self", engine_of("crews").restore(cls, config, **code))
 
     @classmethod
@@ -142,9 +140,7 @@ class Agent(BaseModel):
 
 
 class LiteAgent(Agent):
-    """An `Agent` that is only asked by ``kickoff``. ``max_iterations`` is its ``max_iter`` (default 15);
-    ``response_format`` is the default for its kickoffs.
-    """
+    """An `Agent` for ``kickoff`` alone. ``max_iterations`` is its ``max_iter``, ``response_format`` a default."""
 
     max_iter: int = Field(default=15, ge=0)
     response_format: type[BaseModel] | None = Field(default=None, exclude=True)

@@ -19,7 +19,7 @@ class Verdict(BaseModel):
 
 
 class LLMGuardrail:
-    """A guardrail in words, judged by ``llm`` (a model or its name), whose call is recorded like others in a task."""
+    """A guardrail in words, judged by ``llm`` (a model or its name), whose call is recorded like others."""
 
     def __init__(self, description: str, llm: Any) -> None:
         self.description = description

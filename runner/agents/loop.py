@@ -67,11 +67,7 @@ def state_for(
 
 
 def work(state: AgentState) -> str:
-    """Run the agent from the current state of its conversation and return its answer; JSON if there is a
-    ``response_model``.
-
-    Raises `ModelError` if the model gives no answer, `TaskError` if the answer does not fit.
-    """
+    """Run the agent from its conversation on; return its answer, JSON for a model. Raises `ModelError`, `TaskError`."""
     form = state.response_model
     offered = [schema_of(tool, name) for name, tool in state.tools.items()]
     rules = Rules(

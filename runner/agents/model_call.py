@@ -59,9 +59,7 @@ def ask(state: AgentState, messages: Sequence[Message], tools: Sequence[Message]
 def _recorded(
     state: AgentState, messages: Sequence[Message], tools: Sequence[Message], limit: int, watch: "StepObserver"
 ) -> tuple[str | None, Completion | None]:
-    """Return the call's hash chain, made of messages that are not fitted yet, and the recorded answer, or None for
-    each.
-    """
+    """Return the call's hash chain, made of messages that are not fitted yet, and the recorded answer, or None."""
     model = state.model
     if not isinstance(model, LLM) or not state.journal.code:
         return None, None

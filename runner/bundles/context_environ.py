@@ -1,8 +1,4 @@
-"""Environment variables for each context: a process that runs several tasks at a time gives each its own.
-
-`os.environ` shows the variables of the current context first, then those of the process. A child process does not
-inherit the context's variables, so this is only for code that starts none.
-"""
+"""Environment variables for each context, before the process's: for code that starts no process."""
 
 import os
 from collections.abc import Iterator, Mapping

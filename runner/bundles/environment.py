@@ -80,9 +80,7 @@ def suits(wanted: Environment) -> bool:
 
 
 def why_not(wanted: Environment) -> str:
-    """Return why this interpreter does not suit the environment, "" if it does; extras of a pyproject.toml do not
-    count.
-    """
+    """Return why this interpreter does not suit, "" if it does. Extras of a ``pyproject.toml`` do not count."""
     if not suits(wanted):
         return f"it needs Python {wanted.python}, and this is {_OWN}"
     if any(_LOCAL.search(line) or "://" in line for line in wanted.lines):

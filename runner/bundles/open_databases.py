@@ -22,11 +22,7 @@ _Id = tuple[int, int]
 
 
 def read(folder: Path, changed: Iterable[str]) -> dict[str, bytes | None]:
-    """Return those databases of which a file changed that the task has open, or that have a log; and None for each
-    of their logs, as what is in it is in the database, too.
-
-    Raises `TaskError` if one stays locked.
-    """
+    """Return changed databases that are open here or have a log, and None for logs. Raises `TaskError` if locked."""
     found: dict[str, bytes | None] = {}
     open_here: dict[_Id, int | None] | None = None
     for path in changed:
@@ -40,11 +36,7 @@ def read(folder: Path, changed: Iterable[str]) -> dict[str, bytes | None]:
 
 
 def restore(folder: Path, files: Mapping[str, bytes | None]) -> set[str]:
-    """Restore those of these files that are databases which this process has open. Return their paths and those of
-    their logs.
-
-    Raises `TaskError` if one stays locked, as by a transaction of the task.
-    """
+    """Restore those files that are open databases; return their paths and logs'. Raises `TaskError` if locked."""
     databases = {path: data for path, data in files.items() if data is not None and data.startswith(_MAGIC)}
     open_here = _open_files() if databases else {}
     done = set[str]()

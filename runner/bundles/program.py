@@ -26,9 +26,7 @@ class Program:
     kinds: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def run(self) -> object:
-        """Do it, and return the awaited result; None for an exit without an error. Raises `TaskError` for one with an
-        error.
-        """
+        """Do it, and return the awaited result; None for an exit. Raises `TaskError` for an exit with an error."""
         assert self.do is not None
         try:
             return result_of(self.do())

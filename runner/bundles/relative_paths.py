@@ -127,7 +127,7 @@ _refused: ContextVar[list[str] | None] = ContextVar("runner_relative_paths", def
 
 
 def refuse() -> list[str]:
-    """Refuse relative paths to the crew's code in this context. Returns the growing list of those refused."""
+    """Refuse relative paths to the crew's code in this context. Returns the growing list of refused ones."""
     found: list[str] = []
     _refused.set(found)
     return found

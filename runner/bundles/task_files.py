@@ -324,10 +324,7 @@ def _shown(name: str) -> str:
 
 
 def _snapshot(folder: Path, others: set[str] | None = None) -> _Snapshot:
-    """Every regular file in it, by what changes when it is written.
-
-    ``others`` gets what is no such file, and is not followed: links and special files, and empty folders with a slash.
-    """
+    """Return the time, size, inode and mode of every regular file; ``others`` gets links and empty folders."""
     found: _Snapshot = {}
     left = [""]
     while left:

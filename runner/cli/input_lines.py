@@ -56,9 +56,7 @@ def first(source: IO[bytes], name: str, common: Mapping[str, Any]) -> Mapping[st
 
 
 def check(source: IO[bytes], name: str, common: Mapping[str, Any], prepared: Prepared) -> tuple[int, str]:
-    """Check all lines before storing anything. Returns their number and hash; raises `BadInput` with the first bad
-    line.
-    """
+    """Check all lines before storing anything. Returns their number and hash; raises `BadInput` for a bad line."""
     many, digest = 0, hashlib.sha256()
     for number, given in lines(source, name, common):
         with _named(name, number):

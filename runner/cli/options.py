@@ -208,9 +208,7 @@ def _bytes_of(file: str) -> bytes:
 
 
 def text_of(data: bytes, where: str) -> str:
-    """The text of a file of inputs, or of a line of it, without the byte order mark that some programs put before it.
-    Raises `BadInput`, which says where it is.
-    """
+    """Return the text of a file of inputs, or a line, without a byte order mark. Raises `BadInput` with ``where``."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -172,9 +172,7 @@ class Batch:
         return sorted(found, key=lambda one: one[0], reverse=True)[:limit]
 
     def cancel(self, reason: str = "cancelled by a person") -> int:
-        """Cancel its active runs and submit no more until it is resumed. Returns how many. Raises `Conflict`,
-        `NotFound`.
-        """
+        """Cancel its active runs, and submit no more until it is resumed. Returns how many. Raises `Conflict`."""
         stores = self._stores()
         about = [store.batches.about(self.id) for store in stores]
         total = next((many for many, _ in about if many), 0)

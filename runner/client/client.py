@@ -181,11 +181,7 @@ class Client:
         return Batch(self, batch, at_once, resumption(self, batch, **how))
 
     def batch(self, id: str) -> Batch:
-        """Return the batch with this id, whoever submits it: its state, its runs, to wait for them or cancel them.
-
-        Iterating over it submits nothing: it yields ``(number, result)`` for each run that is over, until all are.
-        Raises `NotFound`.
-        """
+        """Return the batch with this id; iterating yields ``(number, result)`` as runs end. Raises `NotFound`."""
         return ExistingBatch(self, id)
 
     def accept(self, prepared: "Prepared", create: Callable[[], T]) -> T:

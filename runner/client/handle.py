@@ -198,9 +198,7 @@ class RunHandle:
         return over, line, found
 
     def _await(self, pace: "Pace", newest: str, goes_on: Callable[[], bool]) -> tuple[bool, str]:
-        """Sleep until there is an event after ``newest`` or a while has passed. Return whether the branch is over, and
-        the id of its newest event. Reads no events.
-        """
+        """Sleep until an event after ``newest``, or a while; return whether it is over, and the newest event's id."""
         runs = self.client.store.runs
         look = partial(runs.progress, self.id, self.branch, after=newest, block_ms=500)
         status, left, newest = self.client.patient(look, self, goes_on)
@@ -230,10 +228,7 @@ class RunHandle:
         return list({one.path: one for one in files_of(runs.committed(self.id, branch), wanted, inputs)}.values())
 
     def write_output_files(self, folder: Path | None = None) -> list[Path]:
-        """Write `files` below ``folder`` (default: the working directory) and return their paths.
-
-        Raises `LeadsOutside` for the first file whose path leads out of the folder, after writing the others.
-        """
+        """Write `files` below ``folder`` (default: here); return their paths. Raises `LeadsOutside` at the end."""
         done = list(write_files(self.files(), folder or Path()))
         for one in done:
             if isinstance(one, LeadsOutside):

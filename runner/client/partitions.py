@@ -87,11 +87,7 @@ class PartitionedClient(Client):
             return settle([(url, self._client(place).store.client) for place, url in enumerate(self.urls)])
 
     def of(self, run: str) -> Client:
-        """The client of the server that has a run, by its id or the key that it was submitted with.
-
-        A run that none has belongs to that where it would be created. Raises `StoreUnreachable` if it may be where
-        nothing answers.
-        """
+        """Return the client of the server that has the run of this id or key, or would. Raises `StoreUnreachable`."""
         try:
             run_id = run if RUN_ID.fullmatch(run) else run_id_for(run)
         except UsageError:  # no run was submitted with it
@@ -113,11 +109,7 @@ class PartitionedClient(Client):
         return self.at(own)
 
     def submit(self, target: Any, inputs: Any = None, *, id: str | None = None, **options: Any) -> RunHandle:
-        """Submit one run, as `Client.submit` does.
-
-        With an ``id`` it raises `StoreUnreachable` while a server is away that may have it: the run would be done
-        twice.
-        """
+        """Submit one run. With an ``id``, raises `StoreUnreachable` while a server is away that may have it already."""
         if id is not None:
             return self.of(id).submit(target, inputs, id=id, **options)
         place, client = self._reachable(place_of(new_run_id(), len(self.urls)))

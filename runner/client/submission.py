@@ -219,9 +219,7 @@ def _may_differ(error: BadCrew, wanted: "Environment") -> bool:
 
 
 def _elsewhere(wanted: "Environment") -> Path | None:
-    """Build the environment and return its interpreter, for a file that this one cannot read; None if it is this one,
-    or there is no uv. Raises `EnvironmentFailed`.
-    """
+    """Return the interpreter of the file's environment, if not this one's. Raises `EnvironmentFailed`."""
     from runner.bundles.environment import why_not
     from runner.bundles.uv_build import built, uv
 

@@ -12,11 +12,7 @@ def delay(failures: int, first: float, rand: random.Random | None = None, *, mos
 
 
 class Backoff:
-    """The delays of a loop that retries.
-
-    They grow, so that a server that is away for long is not polled constantly, and are jittered, so that thousands of
-    clients that lost it at the same moment do not all return at the same moment.
-    """
+    """The growing delays of a loop that retries, jittered so that thousands of clients do not return together."""
 
     def __init__(self, first: float, most: float) -> None:
         self._first, self._most, self._failures = first, most, 0

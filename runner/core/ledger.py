@@ -20,9 +20,7 @@ Kind = Literal["step", "model", "tool"]
 
 
 class AccountKey(NamedTuple):
-    """The key under which a step is counted: its kind; for a model call also the agent and the model; for a tool call
-    its name, in the model's field, which earlier versions leave empty.
-    """
+    """The key of a counted step: kind, agent, and the model's or tool's name, empty for old tool calls."""
 
     kind: Kind = "step"
     agent: str = ""

@@ -141,9 +141,7 @@ def result_of(value: Any) -> Any:
 
 
 class TaskLock:
-    """A reentrant lock for tasks that share a thread, held even while waiting; no stop interrupts a thread's wait for
-    it.
-    """
+    """A reentrant lock for tasks that share a thread, held even while waiting. No stop interrupts its acquisition."""
 
     __slots__ = ("_depth", "_guard", "_holder", "_queue")  # each task has four
 

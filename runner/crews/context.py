@@ -369,9 +369,7 @@ class TaskContext:
         return cast("Callable[P, T]", found)
 
     def path(self, name: str | os.PathLike[str]) -> Path:
-        """Return the absolute path of a read-only file beside the crew file. Raises ValueError for one outside its
-        folder.
-        """
+        """Return the absolute path of a read-only file beside the crew file. Raises ValueError for one elsewhere."""
         return self._files.path(name)
 
     @property

@@ -25,7 +25,7 @@ class Environments:
         return True
 
     def takes(self, needed: Needed, root: Callable[[], Path], job: Job) -> bool:  # noqa: ARG002 - a hook
-        """Whether this process performs such runs; if not, the job was sent on. ``root`` unpacks, and may refuse, the
+        """Whether this process performs such runs; if not, the job was sent on. ``root`` unpacks, or refuses, the
         bundle.
         """
         return self.accept(needed)

@@ -32,9 +32,7 @@ class Observer:
         """A task was claimed and starts."""
 
     def step_recorded(self, claim: Claim, step: str, entry: AccountKey, usage: Usage) -> None:
-        """A step was recorded: a model call with its tokens, a tool call, or an author's step. Replays are not
-        reported.
-        """
+        """A step was recorded: a model call with its tokens, a tool call, or an author's step. No replays."""
 
     def task_ended(self, claim: Claim, decision: Decision, seconds: float) -> None:
         """An attempt has ended after ``seconds``, and its decision is stored."""
@@ -87,9 +85,7 @@ class DelegatingRecorder:
 
 
 class WaitNotifier(DelegatingRecorder):
-    """Notifies the worker's pool once that a task's model call was sent: it waits for the model, and needs no core
-    meanwhile. Replayed calls are not sent.
-    """
+    """Notifies the worker's pool once that a task waits for a model, and needs no core meanwhile."""
 
     def __init__(self, recorder: Recorder, notify: Callable[[], None]) -> None:
         super().__init__(recorder)

@@ -74,9 +74,7 @@ class BaseEvent(BaseModel):
         return self.model_copy(update={name: None for name in self._payload if self.__dict__.get(name) is not None})
 
     def stored(self) -> dict[str, Any]:
-        """Return the event as JSON-able data, without payload and empty fields. Never raises, because one odd field of
-        a custom event must not prevent every checkpoint.
-        """
+        """Return JSON-able data without payload. Never raises: one odd field must not prevent every checkpoint."""
         try:
             return self.model_dump(mode="json", exclude_none=True, fallback=_described, warnings=False)
         except (PydanticSerializationError, TypeError, ValueError, RecursionError):

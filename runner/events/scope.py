@@ -83,9 +83,7 @@ def set_triggering_event_id(event_id: str | None) -> None:
 
 @contextmanager
 def triggered_by_scope(event_id: str) -> Iterator[None]:
-    """Context in which emitted events were caused by this event. It may be left in another context than it was entered
-    in, as by an async generator that another task closes.
-    """
+    """Context in which this event causes the emitted ones. It may be left in another context than it was entered."""
     before = _triggering_event_id.get()
     _triggering_event_id.set(event_id)
     try:

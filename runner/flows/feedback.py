@@ -30,10 +30,7 @@ class HumanFeedbackResult:
 
 @dataclasses.dataclass
 class PendingFeedbackContext:
-    """A question to a person. ``call`` is the waiting execution, ``step`` the position of the answer in it.
-
-    ``llm`` is the name of the model that reads the answer, ``flow`` the flow's data, if it was saved elsewhere.
-    """
+    """A question to a person: its ``call``, the answer's ``step``, the ``llm`` that reads it, a saved ``flow``."""
 
     flow_id: str
     flow_class: str

@@ -250,10 +250,8 @@ class Flow(FlowLog, MemoryMethods, Generic[S]):
         return self._inside("pause").ask(message, metadata, pause=True)
 
     def ask(self, message: str, timeout: float | None = None, metadata: dict[str, Any] | None = None) -> str | None:
-        """Ask a person: at the terminal, or through the flow's ``input_provider``; without either, as `pause` does.
-
-        Returns the answer. It is None if a provider fails, or takes longer than ``timeout`` seconds; a person has no
-        such limit.
+        """Ask a person by terminal, ``input_provider`` or `pause`; None if a provider fails or takes over ``timeout``
+        seconds.
         """
         at = self._inside("ask")
         provider = self.input_provider or flow_config.input_provider

@@ -12,11 +12,7 @@ from runner.journal.tool_context import TaskContexts
 
 
 def runs_again(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """``fn``, which runs again when its task restarts: what it changes is not recorded with the tool uses beside it,
-    nor with those that it makes itself.
-
-    It may be async.
-    """
+    """Return ``fn`` as code that runs again on a restart: tool uses do not record what it changes. It may be async."""
     if hasattr(fn, "runs_again"):
         return fn
 

@@ -106,9 +106,7 @@ def is_timeout(error: BaseException) -> bool:
 
 
 def error_like(base: type[Exception], name: str, text: str, shown: str) -> Exception | None:
-    """Return an error with this text and representation, of the class with this name among ``base`` and its subclasses,
-    however that is made; None if there is none.
-    """
+    """Return an error with this text and representation, of the class with this name below ``base``, or None."""
     kinds = [base]
     for kind in kinds:
         if kind.__name__ == name:

@@ -97,11 +97,7 @@ class PostSteps(Protocol):
     def __call__(
         self, done: Sequence[DoneStep], *, dropped: int, begins: Sequence[BegunStep], replayed: Counters
     ) -> Callable[[], None] | None:
-        """Send what `Recorder.record_steps` records, without waiting for the acknowledgement.
-
-        The returned function waits for it, and raises if the write failed; so does the task's next write. The steps
-        that are noted begin when it returns. None if it is acknowledged already.
-        """
+        """Send what `Recorder.record_steps` records. The returned function, None if not needed, waits for it."""
 
 
 class StepObserver(Protocol):

@@ -345,11 +345,7 @@ class StepRecords(Turns):
     def post_result(
         self, frame: Frame, text: str, usage: Usage = NO_TOKENS, *, reported: bool = False
     ) -> Callable[[], None]:
-        """Send the record of a call without waiting for the acknowledgement.
-
-        Call the returned function before the caller gets the answer: it waits for the acknowledgement. So does the
-        task's next write.
-        """
+        """Send a call's record without waiting; call the returned function before its caller gets the answer."""
         refusals = self._refusals
         together = self._is_writing or (refusals is not None and refusals.concerns(frame.recorded_as))
         if together or self._post is None or frame.entry is None:
@@ -408,10 +404,8 @@ class StepRecords(Turns):
             self._write(done, [OWN] * begins, dropped)
 
     def post_results(self, done: Sequence[DoneStep], *, dropped: int, begins: int) -> Callable[[], None] | None:
-        """Send what `keep_results` records, without waiting for the acknowledgement.
-
-        The returned function waits for it: before that, the steps that begin are not to be made. So does the task's
-        next write. None if it is acknowledged already.
+        """Send what `keep_results` records; the returned function, None if not needed, waits, and so does the next
+        write.
         """
         if self._post_steps is None or self._refusals is not None:
             self.keep_results(done, dropped=dropped, begins=begins)

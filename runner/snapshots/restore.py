@@ -32,11 +32,7 @@ def apply_checkpoint(entity: Any, config: CheckpointConfig | None) -> Any:
 
 
 def take_up(crew: Any) -> Any:
-    """Return the unfinished crew at the ``restore_from`` of the crew's own ``checkpoint``; None to start from the
-    beginning.
-
-    The setting is used once, so a program that has it resumes after a crash, and otherwise starts.
-    """
+    """Return the unfinished crew at its own ``checkpoint.restore_from``, once; None to start at the beginning."""
     config = crew.checkpoint
     if not isinstance(config, CheckpointConfig) or config.restore_from is None:
         return None

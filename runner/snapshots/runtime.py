@@ -119,9 +119,7 @@ class RuntimeState(RootModel[list[Any]]):
 
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> Self:
-        """Build a state, whose entities have no code, from a `describe` of this or an earlier version. Raises
-        `BadCheckpoint`.
-        """
+        """Build a state whose entities have no code from a `describe`, also an earlier one. Raises `BadCheckpoint`."""
         data = migrate(data)
         state = cls(root=[])
         state._parent_id = data.get("parent_id")
@@ -175,11 +173,7 @@ class RuntimeState(RootModel[list[Any]]):
     def write(
         self, provider: BaseProvider, location: str, trigger: str | None = None, about: dict[str, Any] | None = None
     ) -> str:
-        """Write a checkpoint with this provider and return its location. ``about`` names the task and agent that
-        triggered it.
-
-        The caller holds ``lock``.
-        """
+        """Write a checkpoint, return its location. ``about`` names the task and agent. The caller holds ``lock``."""
         with _Write(self, provider, location, trigger, about) as write:
             write.done(provider.checkpoint(self.to_text(trigger), location, **write.lineage))
         return write.where

@@ -21,9 +21,7 @@ STARTED, COMPLETED, FAILED = "crew_kickoff_started", "crew_kickoff_completed", "
 
 
 class KickoffEventFilter(EventRouting):
-    """Decides which handlers receive the start and the end of a task's kickoff: while it is `open`, the kickoffs that
-    perform this crew's tasks one by one are reported as one. Other crews' events pass unchanged.
-    """
+    """Reports, while `open`, the kickoffs that perform this crew's tasks as one. Other crews' events pass unchanged."""
 
     def __init__(self, crew: Crew, work: Work) -> None:
         super().__init__(work)

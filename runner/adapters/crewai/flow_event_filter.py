@@ -102,9 +102,7 @@ class FlowEventFilter(EventRouting):
         self.route(self._flow, events.FlowFinishedEvent(flow_name=self._name, result=result, state=state), Who.CODE)
 
     def _once(self, event: Any, event_id: str = "", *, here: bool = True) -> None:
-        """Deliver an event to the code's handlers if it is to be reported ``here`` and was not received before.
-        ``event_id`` is the same in each attempt.
-        """
+        """Deliver an event to the code's handlers if it is reported ``here``, and new: ``event_id`` stays the same."""
         if event_id:
             event.event_id = event_id
         is_reported = here and not self.was_received(event.type)

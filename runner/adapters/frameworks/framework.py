@@ -106,9 +106,8 @@ def keepers(*tools: Any) -> tuple[Any, ...]:
 
 
 def record_own_uses(base: Any, method: str, record: Callable[[type], None], *, without: tuple[type, ...] = ()) -> None:
-    """From here on, ``record`` is called with each class that an author derives from the framework's ``base``, and that
-    has the ``method`` by which a tool is used: not if that of what it is derived from is recorded, as it is called by
-    the author's, or if it is ``without``.
+    """From now on, call ``record`` with each class that an author derives from ``base`` and that has the ``method``,
+    unless its base's is recorded already, or it is ``without``.
     """
 
     def found(cls: type) -> None:

@@ -37,9 +37,9 @@ class GoogleADK(AgentFramework):
     runs = ("google.adk.runners:Runner.run", "google.adk.runners:Runner.run_async")
 
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
-        """The text of its final response; what a workflow gives that ends with none. Each long-running call is answered
-        by a person, as ``adk run`` does it. Raises `TaskError` if an error took the place of the response, as where a
-        model's provider blocked it."""
+        """Return the final text or output. A person answers long-running calls. Raises `TaskError` for an error
+        instead.
+        """
         types = import_module("google.genai.types")
         kind = next((name for name, of in self._others().items() if isinstance(agent, of)), "agent")
         runner = import_module("google.adk.runners").InMemoryRunner(**{kind: agent})

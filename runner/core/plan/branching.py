@@ -194,9 +194,7 @@ def invalidated(plan: Plan, done: Mapping[str, ReadSet], edited: frozenset[str],
 
 
 def resumable(plan: Plan, unfinished: frozenset[str], edited: frozenset[str], inputs: frozenset[str]) -> frozenset[str]:
-    """Return the unfinished tasks that may resume from their recorded steps, as what they work on is the same: none if
-    an input changes, else those that come after nothing edited.
-    """
+    """Return the unfinished tasks that may resume from recorded steps: none if an input changes or after an edit."""
     return frozenset() if inputs else unfinished - after(plan, edited)
 
 

@@ -46,9 +46,7 @@ def kickoff_for_each(crew: Crew, inputs: Sequence[Mapping[str, Any]]) -> list[An
 
 
 async def kickoff_for_each_async(crew: Crew, inputs: Sequence[Mapping[str, Any]]) -> list[CrewOutput]:
-    """Kick off all copies concurrently. If some fail, the first error is raised after all have ended; the outputs of
-    the others are in ``crew.for_each_outputs``.
-    """
+    """Kick off all copies concurrently. Raises the first error at the end: see ``crew.for_each_outputs``."""
     crew.for_each_outputs = []
     kickoffs = [copied(crew).kickoff_async(dict(one)) for one in inputs]
     ends = await asyncio.gather(*kickoffs, return_exceptions=True)
