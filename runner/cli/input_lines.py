@@ -20,17 +20,18 @@ from runner.core.plain_text import of_class
 
 @contextmanager
 def opened(file: str) -> Iterator[IO[bytes]]:
-    """The file of inputs, to be read twice; ``-`` is stdin. Raises `BadInput`."""
-    if file == "-":
-        with tempfile.TemporaryFile() as copy:
-            shutil.copyfileobj(sys.stdin.buffer, copy)
-            yield copy
-        return
+    """The file of inputs, to be read twice; ``-`` is stdin. That and what can be read only once, as a pipe, is copied
+    first. Raises `BadInput`.
+    """
     with ExitStack() as stack:
         try:
-            source = stack.enter_context(Path(file).open("rb"))
+            source = sys.stdin.buffer if file == "-" else stack.enter_context(Path(file).open("rb"))
         except OSError as error:
             raise BadInput(f"--each {file} cannot be read: {error.strerror}") from None
+        if file == "-" or not source.seekable():
+            copy = stack.enter_context(tempfile.TemporaryFile())
+            shutil.copyfileobj(source, copy)
+            source = copy
         yield source
 
 

@@ -244,7 +244,7 @@ class CrewAttempt(LocalAttempt):
             return
         if tasks.nest is not None:
             tasks.chunks.record(key)
-            tasks.nest.record_step(f"={key}", decision.output)
+            tasks.nest.record_step(f"={key}", decision.output, entry=None)  # its own steps are counted
         output = as_output(tasks.crew, key, json.loads(decision.output))
         with tasks.lock:
             task.output = output

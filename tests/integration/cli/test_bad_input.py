@@ -1,6 +1,8 @@
 """Bad input: each gives one clear line and exit code 2, and nothing is stored."""
 
 import json
+import os
+import threading
 from typing import Any
 
 import pytest
@@ -376,6 +378,17 @@ def test_a_line_of_many_inputs(refused, write_crew, tmp_path, content, error):
     assert f"--each {each}, {error.replace('line 3', 'line 1')}" in refused(
         "submit", write_crew(NEEDY), "--input", "tone=dry", "--each", each
     )
+
+
+def test_the_lines_of_a_pipe_are_read_twice_too(refused, write_crew, tmp_path):
+    """As of the shell's ``--each <(command)``: a pipe cannot be read again from its beginning."""
+    pipe = tmp_path / "inputs"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=('{"topic": "a"}\n{"tone": "dry"}\n',))
+    writer.start()
+    found = refused("submit", write_crew(NEEDY), "--input", "tone=dry", "--each", pipe)
+    writer.join()
+    assert f"--each {pipe}, line 2: the crew needs the input 'topic'" in found
 
 
 @pytest.mark.parametrize(

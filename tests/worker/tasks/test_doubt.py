@@ -114,3 +114,29 @@ def test_a_call_leaves_when_the_store_knows_of_it(
         result = handle.wait(60)
         assert result.outputs == {"t": "<late>"}
         assert (models.paid, result.ledger["paid"], result.ledger["in_doubt"]) == (2, 2, 0)
+
+
+KICKOFF = """
+    import os, signal
+
+    def run(ctx):
+        def broken_off():
+            trace("step second")
+            if ctx.attempt == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        first = Task(name="first", run=lambda inner: inner.step("first", trace, "step first"))
+        second = Task(name="second", run=lambda inner: inner.step("second", broken_off))
+        Crew(tasks=[first, second]).kickoff()
+
+    crew = Crew(tasks=[Task(name="t", run=run)])
+"""
+
+
+def test_the_steps_of_a_kickoff_inside_a_task_are_counted_and_its_tasks_are_not(
+    fleet: Fleet, client: Client, crew_of: Any, trace: Any
+) -> None:
+    fleet.start("--concurrency", "1")
+    result = client.submit(crew_of(KICKOFF)).wait(60)
+    assert (result.status, trace.lines()) == ("completed", ["step first", "step second", "step second"]), result
+    assert (result.ledger["paid"], result.ledger["in_doubt"]) == (2, 1)
