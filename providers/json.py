@@ -1,7 +1,6 @@
 """Checkpoints as files: ``LOCATION/BRANCH/ID_p-PARENT.json``, for people to read and for tools to copy.
 
-A file appears under its name when all of it is on the disk: it is written under a hidden name, synced, and renamed. Its
-writer holds a lock on it meanwhile, so what a dead one left is known, and removed by who comes next.
+A file is written under a hidden name, locked, synced and renamed: what a dead writer left is removed.
 """
 
 import contextlib

@@ -53,12 +53,6 @@ def shared() -> int:
     return int(os.environ.get(SHARED, "0"))
 
 
-def has_room_for_shared(waiting: int) -> bool:
-    """Whether there is memory now for another task in a process that so many share."""
-    left = _available()
-    return left is None or left > 2 * EACH_WAITING + waiting * EACH_SHARED
-
-
 def _shared_tasks(concurrency: int | None, most: int) -> int:
     """As many as memory, open files and threads allow; with an explicit concurrency, the remainder of it."""
     if said := os.environ.get(SHARED):
@@ -80,10 +74,10 @@ def slots() -> int:
     return max(int(os.environ.get(name, "0")) for name in ("RUNNER_CONCURRENCY", MOST)) or 2
 
 
-def has_room(waiting: int) -> bool:
-    """Whether the machine has memory now for another process, and for the answers of so many waiting tasks."""
+def has_room(waiting: int, each: int = ANSWERED) -> bool:
+    """Whether the machine has memory now for another process, and ``each`` bytes for so many waiting tasks."""
     left = _available()
-    return left is None or left > 2 * EACH_WAITING + waiting * ANSWERED
+    return left is None or left > 2 * EACH_WAITING + waiting * each
 
 
 def machine_memory() -> int:

@@ -1,7 +1,6 @@
 """Coroutines of an event loop that many tasks share: blocking code in one does not block the others.
 
-Code beneath a vendor's asynchronous client may wait for the store: the journal, an event, a lock. So each step of a
-coroutine runs in a greenlet. If that waits, the coroutine's asyncio task waits, and the loop runs others.
+Each step runs in a greenlet: if code beneath a client waits (for the store, a lock), only its asyncio task does.
 """
 
 import asyncio

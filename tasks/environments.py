@@ -109,8 +109,7 @@ def _warn(digest: str, why: str) -> None:
 def end_when_idle() -> None:
     """In the main process of a worker in another environment: end it when it had nothing to do for long.
 
-    Counted from when it takes jobs. A busy machine may take longer to start it than it would wait for one, and it would
-    be started and ended again and again, with its first job never done.
+    Counted from when it takes jobs: a slow start would else end it, again and again, before its first job.
     """
     if OWN in os.environ:
         worker_ready.connect(_begin_to_watch)

@@ -1,7 +1,6 @@
 """The heartbeat of a worker: renews its lease, watches its pool, and detects claims that it has lost.
 
-One thread of the main process beats the lease for the whole worker: a pool child may hold its GIL for a minute. The
-connection it beats on is the one whose closing tells the supervisor that the process died.
+A thread of the main process beats, on the connection whose closing tells that the process died.
 """
 
 import contextlib

@@ -303,7 +303,7 @@ class SharedProcess(sharing.Sharing):
 
     def _reserve(self) -> bool:
         """Count one more task, if the worker has room. Published before the check, since other processes check, too."""
-        if self._busy >= THREADS or not capacity.has_room_for_shared(self._busy):
+        if self._busy >= THREADS or not capacity.has_room(self._busy, capacity.EACH_SHARED):
             return False
         self._busy += 1
         self._publish()

@@ -1,7 +1,6 @@
 """The data of a store in memory: runs with branches and tasks, workers with claims, messages, bundles.
 
-Everything that came from outside is held as text or as an immutable record: no caller can change what is stored by
-changing what they gave, or were given.
+All of it is text or immutable records: no caller can change what is stored.
 """
 
 import threading

@@ -1,7 +1,6 @@
 """The Celery message of a job in the format of kombu 5.7 on Redis, as a template for scripts.
 
-The committing script itself pushes the message, so committing and sending are one atomic step. A message carries ids
-only. `send.lua` fills the places in; a contract test lets a stock Celery worker consume what comes out.
+The committing script pushes it, filled in by `send.lua`: committing and sending are one atomic step.
 """
 
 import base64

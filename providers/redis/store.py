@@ -1,7 +1,6 @@
-"""Redis behind the engine's `Store` port: claims, and the writes that a claim allows.
+"""Redis behind the engine's `Store` port: claims, and the writes that a claim allows, on a connection of their own.
 
-One connection is for the writes of tasks, another for reads. What a claimed task writes before its end are its steps
-(`claimed_steps.py`) and its events (`run_events.py`).
+What a task writes before its end is in `claimed_steps.py` and `run_events.py`.
 """
 
 import json

@@ -67,12 +67,5 @@ def fields_of(entry: Mapping[str, str]) -> dict[str, str]:
 def entries_of(answer: Any) -> list[Any]:
     """The entries that XREAD gave: RESP3 names the streams, and nests their entries once more than RESP2."""
     streams = answer.values() if isinstance(answer, dict) else [entry[1] for entry in answer or []]
-    return [item for stream in streams for item in _flatten(stream)]
-
-
-def _flatten(stream: Any) -> Any:
-    return (
-        stream[0]
-        if stream and isinstance(stream[0], list) and stream[0] and isinstance(stream[0][0], list | tuple)
-        else stream
-    )
+    nested = [one[0] if one and one[0] and isinstance(one[0][0], list | tuple) else one for one in streams]
+    return [entry for one in nested for entry in one]

@@ -1,7 +1,6 @@
 """Delegation: tools with which a manager, or an agent that may delegate, gives work to another agent.
 
-The coworker's model calls happen inside the tool call and are recorded in the same task's journal, under that tool
-call. So each is paid for once, even if the process dies in between.
+The coworker's model calls are recorded under the tool call in the same journal, so each is paid for once.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,6 @@
 """The tool calls of one round, run concurrently. Each is a step, recorded before the model gets its result.
 
-An error (an unknown tool, arguments that do not fit, an exception) is a result as well: it is recorded and passed to
-the model, which may try again.
+An error is a recorded result, too (an unknown tool, wrong arguments, an exception): the model may try again.
 """
 
 import json

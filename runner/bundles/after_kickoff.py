@@ -1,7 +1,6 @@
 """Analyses what a crew file would do after the kickoff that it reached while it was read.
 
-The traceback of a `KickedOff` is the way from where the file was called to its first kickoff: what follows in each of
-those frames is all that is left to do. Where that is nothing, the kickoff is the whole of it.
+That is what follows in the frames of the `KickedOff`'s traceback. If nothing does, the kickoff is all of it.
 """
 
 import ast

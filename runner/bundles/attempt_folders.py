@@ -1,7 +1,6 @@
 """The folder of an attempt: each attempt at a task has the same path, on each machine.
 
-An agent's path (its working directory in a prompt, the path of a document) is part of its requests. With another path
-it would make recorded calls again, and recorded answers would name files that do not exist.
+An agent's path is part of its requests: with another one, recorded calls would be made and paid again.
 """
 
 import contextlib

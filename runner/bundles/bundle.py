@@ -1,7 +1,6 @@
 """A bundle: the crew file and the files beside it, packed once, addressed by the sha256 of its content.
 
-The same files give the same bundle on every machine: names sorted, no times, no owners, two modes. It holds regular
-files only; which, and which not, says `runner.bundles.selection`.
+The same files (`runner.bundles.selection`) give the same bundle on every machine: no times, no owners, two modes.
 """
 
 import hashlib

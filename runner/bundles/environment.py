@@ -19,6 +19,7 @@ from typing import Any
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from runner.bundles.project import table_of
 from runner.bundles.selection import refuse_login
 from runner.core.errors import BadCrew
 
@@ -56,8 +57,7 @@ class Environment:
 def asked_for(file: Path, root: Path, bundle: str = "") -> Environment | None:
     """Return the environment that a crew file below ``root`` requires; None if it requires none.
 
-    ``bundle`` is the hash of all its files, which matters if packages among them are required. Raises `BadCrew` for a
-    password in a URL, and for a file that cannot be read.
+    ``bundle`` is the hash of its files, for packages among them. Raises `BadCrew` for a password or a bad file.
     """
     folders = [one for one in (file.parent, *file.parent.parents) if one.is_relative_to(root)]
     pinned = next((text for one in folders if (text := _version(one / VERSION))), "")
@@ -111,9 +111,9 @@ def _listed(folder: Path) -> _Found | None:
     """Return the requirements in the files of one folder."""
     project = _read(folder / PROJECT)
     data = _toml(project, PROJECT) if project is not None else {}
-    table = _table(data.get("project"))
+    table = table_of(data.get("project"))
     asked, python = _texts(table.get("dependencies")), str(table.get("requires-python") or "")
-    decides = json.dumps([asked, python, _table(data.get("tool")).get("uv")], default=str)
+    decides = json.dumps([asked, python, table_of(data.get("tool")).get("uv")], default=str)
     if project is not None and (lock := _read(folder / LOCK)) is not None:
         return folder, LOCK, asked, python, [decides, lock]
     if (folder / LISTED).is_file():
@@ -179,7 +179,7 @@ def _changed(lock: Path) -> Iterator[str]:
             found = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-        if version and found != version and "registry" in _table(package.get("source")):
+        if version and found != version and "registry" in table_of(package.get("source")):
             yield f"{name} {version} is locked, and {found} is installed"
 
 
@@ -214,10 +214,6 @@ def _toml(text: str, name: str) -> dict[str, Any]:
         if name == PROJECT:  # of some other tool's, perhaps: its errors are not ours to report
             return {}
         raise BadCrew(f"{name}: it is not TOML: {error}") from None
-
-
-def _table(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _texts(value: Any) -> list[str]:

@@ -7,12 +7,12 @@ from types import ModuleType
 from typing import Any
 
 from runner.bundles import frameworks
-from runner.bundles.project import source_of
+from runner.bundles.project import source_of, text_of
 from runner.core.errors import BadCrew
 
 _NAMES = ("main.py", "agent.py", "app.py")
 """The files that are meant where a folder has them, the likeliest first."""
-_MOST, _LONGEST, _UP = 50, 200_000, 6  # files of a folder, characters of a file, folders above it that are looked at
+_MOST, _UP = 50, 6  # files of a folder, folders above a file that are looked at
 _IMPORTED = re.compile(r"^\s*(?:from\s+\.*([\w.]*)\s+import\s+(\w*)|import\s+([\w.]+))", re.MULTILINE)
 
 
@@ -95,12 +95,8 @@ def _is_beside(file: Path, module: str) -> bool:
 
 def _uses_agents(file: Path, deep: int = 2) -> bool:
     """Whether a file imports a framework of agents, or a module beside it that does."""
-    try:
-        text = file.read_text("utf-8", errors="replace")[:_LONGEST]
-    except OSError:
-        return False
     makers = frameworks.agents()
-    for whole, name, plain in _IMPORTED.findall(text):
+    for whole, name, plain in _IMPORTED.findall(text_of(file)):
         module = whole or plain
         is_made = any(f"{one}.".startswith(f"{maker}.") for maker in makers for one in (module, f"{module}.{name}"))
         if is_made and not _is_beside(file, module.partition(".")[0]):

@@ -1,7 +1,6 @@
 """Imports a crew file and finds the crew in it. Errors are reported in one line.
 
-Each bundle has a namespace of its own (`runner.bundles.isolation`), kept under a key: the bundle's sha256, or
-``key_of`` a folder here. The newest ``KEPT`` stay imported; one that is in use is never dropped.
+Each bundle has its own namespace, by its sha256 or ``key_of`` a folder. The newest ``KEPT``, and used ones, stay.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """SQLite databases in a task's folder that may be open: they are read and restored through SQLite.
 
-A connection keeps the file that it opened: if another file takes its place, what is written by it afterwards is lost.
-And a database is not only its file, but also the log beside it, which belongs to that file alone.
+If another file took its place, what an open connection writes would be lost; and the log belongs to it.
 """
 
 import contextlib

@@ -84,12 +84,14 @@ def project_at(folder: Path) -> Project | None:
         data = tomllib.loads(file.read_text("utf-8"))
     except (OSError, ValueError):  # not our file: its errors are not ours to report
         return None
-    tools = _table(data.get("tool"))
-    tables = (_table(tools.get(one.framework)) for one in frameworks.installed if one.framework)
+    tools = table_of(data.get("tool"))
+    tables = (table_of(tools.get(one.framework)) for one in frameworks.installed if one.framework)
     own = next(filter(None, tables), {})
-    name = _table(data.get("project")).get("name") or _table(tools.get("poetry")).get("name") or folder.resolve().name
+    name = (
+        table_of(data.get("project")).get("name") or table_of(tools.get("poetry")).get("name") or folder.resolve().name
+    )
     if not own and not any(source_of(folder).glob(f"*/{CREW_FILE}")):
-        main = _kicked_off(folder, _table(_table(data.get("project")).get("scripts")))
+        main = _kicked_off(folder, table_of(table_of(data.get("project")).get("scripts")))
         return Project(folder, str(name), main=main, declared=False) if main else None
     return Project(folder, str(name), own.get("type") == "flow", str(own.get("definition") or ""), declared=bool(own))
 
@@ -100,9 +102,11 @@ def _kicked_off(folder: Path, scripts: dict[str, Any]) -> Path | None:
     for script in frameworks.scripts():
         module = str(scripts.get(script, "")).partition(":")[0]
         file = source.joinpath(*module.split(".")).with_suffix(".py")
-        if module and file.is_file() and _imports_one(_text(file)):
+        if module and file.is_file() and _imports_one(text_of(file)):
             return file
-    mains = [file for file in source.glob(f"*/{MAIN_FILE}") if _imports_one(text := _text(file)) and _HAS.search(text)]
+    mains = [
+        file for file in source.glob(f"*/{MAIN_FILE}") if _imports_one(text := text_of(file)) and _HAS.search(text)
+    ]
     return mains[0] if len(mains) == 1 and source != folder else None
 
 
@@ -131,7 +135,7 @@ def main_of(folder: Path) -> Path | None:
     if main.is_file() and any((folder / name).exists() for name in _BESIDE_MAIN):
         return main
     kicking, having = with_crews(folder)
-    if main in kicking or (having and main.is_file() and _KICKS in _text(main)):
+    if main in kicking or (having and main.is_file() and _KICKS in text_of(main)):
         return main
     return next((found[0] for found in (kicking, having) if len(found) == 1), None)
 
@@ -139,7 +143,7 @@ def main_of(folder: Path) -> Path | None:
 def has_crew_at_hand(file: Path) -> bool:
     """Whether a crew file has, by its words, a crew, or what makes one without being told anything."""
     try:
-        body = syntax.parse(_text(file)).body
+        body = syntax.parse(text_of(file)).body
     except (SyntaxError, ValueError):
         return True  # reading it says what is wrong
     return any(_is_at_hand(one) for one in body)
@@ -166,14 +170,15 @@ def with_crews(folder: Path) -> tuple[list[Path], list[Path]]:
     """The files of a folder that seem to kick a crew off, and those that seem to have one, by their words."""
     kicking, having = [], []
     for file in sorted(folder.glob("*.py"))[:_MOST]:
-        text = _text(file)
+        text = text_of(file)
         if _imports_one(text) and _HAS.search(text):
             having.append(file)
             kicking += [file] if _KICKS in text else []
     return kicking, having
 
 
-def _text(file: Path) -> str:
+def text_of(file: Path) -> str:
+    """Return the beginning of a file's text; "" if it cannot be read."""
     try:
         return file.read_text("utf-8", errors="replace")[:_LONGEST]
     except OSError:
@@ -211,7 +216,8 @@ def _imports_one(text: str) -> bool:
     return re.search(rf"^\s*(from|import)\s+({'|'.join(sorted(frameworks.names()))})\b", text, re.MULTILINE) is not None
 
 
-def _table(value: Any) -> dict[str, Any]:
+def table_of(value: Any) -> dict[str, Any]:
+    """Return a table of a TOML file; an empty one if something else stands there."""
     return value if isinstance(value, dict) else {}
 
 

@@ -1,7 +1,6 @@
-"""The folders that a run keeps on a machine: its home folder, and what its crew remembers.
+"""The folders that a run keeps on a machine, one for each branch: its home folder, and what its crew remembers.
 
-There is one folder for each branch of a run. A fork begins with a copy of what its parent's holds when the fork's first
-task comes to that machine, and diverges from there. The folders stay for as long as the run is in the store.
+A fork's begins as a copy of its parent's when its first task comes there. They stay as long as the run.
 """
 
 import contextlib

@@ -1,7 +1,6 @@
-"""Copies an SQLite database whole, with what is in its log. This file is run as a program by `open_databases`.
+"""Copies an SQLite database whole, with its log: a program for `open_databases`.
 
-It is another process for two reasons: a process that closes any descriptor of a file loses all its locks on that file,
-and the library of SQLite that has the database open here may be another one than Python's.
+In its own process, since closing any descriptor of a file loses all locks on it, and SQLite may be another one.
 """
 
 import contextlib

@@ -1,7 +1,6 @@
 """Gives a task's code the logging setup that a fresh Python process has, without the worker's handlers.
 
-It is the root logger's, so `logging.basicConfig` would do nothing, and a line would be written once more by each that a
-task adds.
+With those, `logging.basicConfig` would do nothing, and each added handler would write a line once more.
 """
 
 import contextlib

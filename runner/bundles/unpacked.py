@@ -1,7 +1,6 @@
 """The unpacked bundles on a machine: locked while a process uses them, and removed when space is needed.
 
-A process that uses a bundle has a shared lock on its folder, which ends with the process; the folder's time is that of
-its last use. Removal takes an exclusive lock and renames the folder first: a process that had just opened it sees that.
+Removal locks a folder exclusively and renames it first: a process that had just opened it sees that.
 """
 
 import contextlib

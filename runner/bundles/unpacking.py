@@ -20,10 +20,9 @@ CALLS = ".calls"  #: how the name of a file ends that has a bundle's recorded ca
 
 
 def unpack(data: bytes, sha256: str, cache: Path) -> Path:
-    """Return the folder ``cache/<sha256>`` with the bundle's files; unpacks and verifies it if it does not exist yet.
+    """Return the folder ``cache/<sha256>`` with the bundle's files, unpacked and verified if need be.
 
-    Processes may unpack the same bundle at once: each into a folder of its own, and one rename wins. The recorded calls
-    of its code are no file of it: they lie beside the folder (`calls_beside`).
+    Of processes that unpack it at once one wins. Recorded calls lie beside the folder (`calls_beside`).
     """
     if not re.fullmatch(r"[0-9a-f]{64}", sha256):
         raise TaskError(f"{sha256[:80]!r} is not the sha256 of a bundle")

@@ -36,8 +36,7 @@ _CANCELLED_FROM = (RunStatus.running, RunStatus.waiting)
 class Batch:
     """Runs that are submitted together. Iterating submits them, and yields ``(number, result)`` for each that is over.
 
-    At most ``at_once`` are active; the next one is submitted when one is over or awaits input. If the caller stops
-    iterating, active runs continue and no more are submitted.
+    At most ``at_once`` are active. If the caller stops iterating, these continue and no more are submitted.
     """
 
     stopped = False  #: whether the iteration is to end, or has ended, although runs are active

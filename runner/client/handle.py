@@ -81,8 +81,7 @@ class RunResult:
 class Pace:
     """Decides how long a waiting client sleeps between two looks at a run: half of the estimated rest.
 
-    So the looks come closer together towards the end, and the end is noticed quickly. A failure, or fast last tasks,
-    cannot be predicted, so a pause is never longer than 20 ms, or a fiftieth of the time so far, up to 50 ms.
+    It is at most 20 ms, or a fiftieth of the time so far, up to 50 ms: a failure cannot be predicted.
     """
 
     def __init__(self, clock: Clock = SYSTEM) -> None:

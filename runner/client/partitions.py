@@ -44,10 +44,8 @@ def _at_its_server(method: F) -> F:
 
 
 class PartitionedClient(Client):
-    """A `Client` of several servers, which is what `Client` is where several are named.
-
-    A server that does not answer keeps its own runs waiting, and calls about them raise `StoreUnreachable`; new runs
-    without an ``id`` of their own go to the others.
+    """The `Client` of several servers. One that is away keeps only its own runs waiting: calls about them raise
+    `StoreUnreachable`, and new runs without an ``id`` go to the others.
     """
 
     def __init__(self, redis_url: str | None = None, *, state_dir: Path | None = None) -> None:  # noqa: ARG002 - a class that is called as `Client` is

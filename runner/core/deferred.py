@@ -1,7 +1,6 @@
-"""Defers the code of packages until something in them is first looked up, instead of running it at import.
+"""Defers the code of packages until something in them is first looked up, as most types of OpenAI's client never are.
 
-OpenAI's client mostly imports the types of services that no agent calls. A module of such a package that is
-imported by its own name is available at once, as always.
+A module of such a package that is imported by its own name is available at once.
 """
 
 import sys

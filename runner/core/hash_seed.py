@@ -22,10 +22,9 @@ def is_fixed() -> bool:
 
 
 def fix() -> bool:
-    """Replace this process by one that does the same with the seed, unless it was started with one.
+    """Replace this process by one with the seed, unless it has it. Returns False if it cannot be replaced.
 
-    Returns False if it cannot be: a program that calls the command itself has begun something else before, and one that
-    was read from stdin cannot be read again.
+    A program that calls the command itself has begun something before; one read from stdin is gone.
     """
     given = sys.argv[1:]
     is_command = sys.orig_argv[len(sys.orig_argv) - len(given) :] == given and sys.argv[0] != "-"

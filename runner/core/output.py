@@ -115,10 +115,8 @@ class LiteAgentOutput(BaseModel):
 
 
 def from_value(value: Any) -> tuple[str, Any]:
-    """Turn what a callable returned into ``(raw, json_dict)``.
-
-    Text stays as it is; a model, dict or list becomes JSON and its text; ``None`` becomes empty text; a number or a
-    bool becomes its JSON text. Bytes are text if they are UTF-8.
+    """Turn what a callable returned into ``(raw, json_dict)``: text stays, a model, dict or list becomes JSON and its
+    text, None empty text, a number or bool its JSON, UTF-8 bytes text.
     """
     if value is None:
         return "", None
@@ -280,10 +278,9 @@ def to_text(record: Mapping[str, Any]) -> str:
 
 
 def pack_output(rest: str) -> bytes:
-    """Return what follows sequence and token in a record, compressed if that is shorter.
+    """Return what follows sequence and token, which scripts read, in a record: JSON, or compressed if shorter.
 
-    Sequence and token are plain text, for the scripts. After them comes the rest of the JSON object, or a zero byte,
-    which JSON never contains, and the compressed rest.
+    A zero byte, which JSON never contains, marks the compressed form.
     """
     text = rest.encode()
     if len(text) < _FROM:

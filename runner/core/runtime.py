@@ -1,7 +1,6 @@
 """Lazy imports by name: the public names of a package, and the engine that performs a kickoff.
 
-The engines of crews, agents and flows import those classes. `runner` itself wires the two together, once, by the names
-of modules: an engine is imported when the first kickoff asks for it.
+`runner` wires the engines, which import the crews' classes, by name: the first kickoff imports its own.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,6 @@
 """The states of runs and tasks, and all transitions between them, as tables.
 
-Rule: a transition that is not in a table does not happen. The Lua scripts make the transitions; the property tests
-check them against these tables, and ``docs/internals.md`` draws them.
+Only these happen: the Lua scripts make them, and tests check those and ``docs/internals.md`` against the tables.
 """
 
 from enum import StrEnum

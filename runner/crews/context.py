@@ -193,8 +193,7 @@ class Outputs(Mapping[str, TaskOutput]):
 class TaskContext:
     """The argument of a task's ``run``: inputs, earlier outputs, durable steps, files, log and progress.
 
-    ``feedback`` is the objection of a guardrail, or of a person, to the previous output when the task runs again; else
-    None. ``attempt`` counts from 1.
+    ``feedback`` is the objection to the previous output, if the task runs again; ``attempt`` counts from 1.
     """
 
     def __init__(
@@ -374,10 +373,8 @@ class TaskContext:
 
     @property
     def workdir(self) -> Path:
-        """A folder to write in. It starts with the files of the tasks committed before.
-
-        New and changed files are stored with the task (up to 16 MB), are present for later tasks on any machine, and
-        are part of the run's files. In `kickoff` it is the working directory.
+        """A folder to write in, with the files of tasks committed before. Changes, up to 16 MB, are stored with the
+        task, for later tasks and as the run's files. In `kickoff` it is the working directory.
         """
         return self._files.workdir
 

@@ -1,7 +1,6 @@
 """``Task(human_input=True)``: asks a person about a task's output until they accept it.
 
-The output under review is recorded with the task's steps, so that an answer days later, on another machine, finds it as
-it was shown: accepting it costs nothing, and an objection costs only the next answer.
+That output is recorded: accepting it days later costs nothing, and an objection only the next answer.
 """
 
 import select

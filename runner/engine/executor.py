@@ -1,7 +1,7 @@
 """The executor: performs a task, for a worker's job or for a kickoff, makes a decision, and has that stored."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -14,7 +14,6 @@ from runner.core.clock import SYSTEM
 from runner.core.errors import ClaimLost, InputRequired, Interrupted, TaskTimeout, TimedOut
 from runner.core.idempotency import task_origin
 from runner.core.jobs import Claim
-from runner.core.output import TaskOutput
 from runner.core.plan import Plan
 from runner.core.plan.branching import branch_plan
 from runner.core.plan.dependencies import ReadSet
@@ -176,7 +175,7 @@ def _work(attempt: Attempt, plan: Plan, own: Plan, journal: Journal) -> Work:
         journal=journal,
         fetch=attempt.fetch,
         note=attempt.note_and_check,
-        given={key: _task_output(key, stored) for key, stored in claim.context.items()},
+        given={key: outputs.from_record(stored, name=key) for key, stored in claim.context.items()},
         conversation=attempt.conversation,
         watch=attempt.watch,
         is_resumable=attempt.is_resumable,
@@ -190,7 +189,3 @@ def _work(attempt: Attempt, plan: Plan, own: Plan, journal: Journal) -> Work:
 
 def _exits(error: BaseException) -> bool:
     return isinstance(error, SystemExit) or isinstance(error.__cause__, SystemExit)
-
-
-def _task_output(key: str, stored: Mapping[str, Any]) -> TaskOutput:
-    return outputs.from_record(stored, name=key)

@@ -1,7 +1,6 @@
 """Formats why an attempt failed: one line, and a traceback with the crew's own frames in full.
 
-The traceback has Python's format. It is limited in length, and has no secrets and no paths of the machine: a file is
-named as in the bundle, or as in its package.
+It has Python's format, a limited length, no secrets, and files as named in the bundle or package.
 """
 
 import linecache

@@ -205,10 +205,9 @@ _SCOPE = Scope(branch=0, task=0, claim=0, first=False)
 
 
 class LocalTasks(ABC):
-    """The tasks of one kickoff, each with the only claim on it.
+    """The tasks of one kickoff, each with the only claim on it. ``done`` are the outputs that are still valid.
 
-    ``lock`` is held while the state changes; ``nest`` is the journal of the kickoff, if it is inside a task; ``done``
-    are the outputs that are still valid.
+    ``lock`` is held while the state changes; ``nest`` is the kickoff's journal, if it is inside a task.
     """
 
     crew_name = adapter = plan_digest = rerun_mask = ""

@@ -24,8 +24,7 @@ GROUP = "crew_runner.observers"
 class Observer:
     """Override the methods that you need. An entry point returns an instance; each process of a worker has its own.
 
-    Exceptions are logged and have no other effect. The task waits for each call, so be quick. Calls come in the task's
-    thread or, for steps, in the thread that does the step.
+    The task waits for each call, in its thread or a step's. Exceptions are logged and have no other effect.
     """
 
     def task_started(self, claim: Claim) -> None:

@@ -1,7 +1,6 @@
 """Events: what happens in a run, which handlers are called, and what is recorded.
 
-`event_bus` gives each event its ids, its place in the scope and its number, keeps it where recording is armed, and
-tells the handlers. The names come when they are asked for, so that a crew file without handlers pays for none of it.
+`event_bus` numbers, places, records and delivers them. Names are loaded when asked for.
 """
 
 import sys

@@ -1,7 +1,6 @@
 """The event bus: numbers each event, records it if recording is on, and calls its handlers.
 
-`EventBus.emit` does in the emitting thread, under the state's lock, all that must be in order: ids, scope, number,
-record, then the taps. Handlers come after, elsewhere (`runner.events.dispatch`).
+`EventBus.emit` does in order, under the state's lock, all but calling handlers (`runner.events.dispatch`).
 """
 
 import atexit

@@ -144,10 +144,9 @@ def enter(kickoff: Kickoff | None) -> None:
 
 
 def use_sequence(source: Source, *, guard: Guard | None = None, records: bool = True) -> None:
-    """From now on, events of this context and its copies get their numbers from ``source``.
+    """From now on, events of this context and its copies get their numbers from ``source``, called under the lock.
 
-    It is called with the event, its relatives set, under the kickoff's lock; it may set ``event_id``. Each event is
-    emitted inside ``guard()``, and recorded here only with ``records``.
+    Each event is emitted inside ``guard()``, and recorded here only with ``records``.
     """
     before = peek()
     kickoff = Kickoff(before.state, before.issued, before) if before is not None else Kickoff()

@@ -1,7 +1,6 @@
 """The scope: open events, from which each event gets its parent and its cause.
 
-An event that starts something is pushed on its context's stack of (event id, type), a context variable; the event that
-ends it pops it. Every context has its own, and threads that were given a copy continue from there.
+Each context has a stack of (event id, type): an event that starts something is pushed, and its end pops it.
 """
 
 import logging
@@ -192,8 +191,7 @@ def _complain(behavior: MismatchBehavior, error: Exception) -> None:
 def place(event: BaseEvent) -> Stack:
     """Set an event's ``parent_event_id`` and start, and return the stack after the event, without applying it.
 
-    An end closes the innermost scope that it matches, and everything left open inside it; an end without a match closes
-    nothing.
+    An end closes the innermost scope that it matches and all inside it, or nothing without a match.
     """
     stack = _event_id_stack.get()
     expected = VALID_EVENT_PAIRS.get(event.type)
@@ -231,10 +229,9 @@ def refuse_depth(event: BaseEvent) -> None:
 
 
 def resume_task_scope(task_id: str) -> bool:
-    """Reopen the scope of a task that was started earlier and has not ended, so that its end pairs with that start.
+    """Reopen the scope of the latest unended ``task_started`` of the task, so that its end pairs with that start.
 
-    Uses the latest recorded ``task_started`` of the task. Returns False if there is none, or if it has ended: the task
-    then starts over.
+    Returns False if there is none: the task then starts over.
     """
     return resume_event_scope("task_started", task_id)
 

@@ -1,7 +1,6 @@
 """Converts a flow to data and back: its state, its methods' outputs, and what is still to run.
 
-A checkpoint holds the *log* of what was done, in order. What runs next is not stored: the machine is replayed over the
-log with the code at hand, so that a restored flow goes where its routers sent it.
+A checkpoint holds the *log*; the machine is replayed over it with the code at hand to find what runs next.
 """
 
 import copy

@@ -1,7 +1,6 @@
 """``@human_feedback(learn=True)``: feedback on a method's outputs improves later ones.
 
-Recalling lessons, asking a model about an answer and remembering its lessons are steps, so a restarted method pays for
-none of them again.
+Recalling, asking a model and remembering are steps: a restarted method pays for none of them again.
 """
 
 import logging
@@ -33,10 +32,9 @@ class Reviewed(BaseModel):
 
 
 def review(at: "Execution", output: Any) -> Any:
-    """Return the output as it is shown to a person, with the lessons applied: with its own type, or unchanged.
+    """Return the output for a person, with the lessons applied, in its own type; or unchanged.
 
-    Text is revised, and so is a pydantic model whose fields a model sees completely. Raises `BadFlow` without a model
-    to ask.
+    Text is revised, and a pydantic model whose fields a model sees. Raises `BadFlow` without one to ask.
     """
     learning, memory, llm = _of(at)
     if learning is None:

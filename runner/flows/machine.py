@@ -115,8 +115,7 @@ class Machine:
     def pass_over(self, methods: Set[str]) -> list[Call]:
         """Mark these methods as done, so that their listeners are pending. Returns their calls, in order.
 
-        A router's label is unknown, so a method behind it counts as reached if it is one of these methods. Raises
-        `BadFlow`.
+        A method behind a router counts as reached if it is one of these. Raises `BadFlow`.
         """
         for method in methods - self.definition.methods.keys():
             known = ", ".join(self.definition.methods)

@@ -41,10 +41,9 @@ class MemoryMatch(BaseModel):
 
 
 class Memory:
-    """Texts in a folder, one file for each. Remembering and recalling call no model.
+    """Texts in a folder that processes may share, one file each, stored once. Remembering and recalling call no model.
 
-    A text is stored once, however often it is remembered. Processes on several machines may share the folder. ``llm``
-    is the model, or its name, for `extract_memories`; default: the environment's.
+    ``llm`` is the model, or its name, for `extract_memories`; default: the environment's.
     """
 
     def __init__(self, folder: str | Path, llm: Any = None) -> None:

@@ -1,7 +1,6 @@
 """``@persist``: saves a flow's state after each method; ``kickoff(inputs={"id": ...})`` starts from it.
 
-Only the state is saved: all methods run again. To resume with finished methods, write checkpoints. On the fleet the run
-keeps the state itself, and ``@persist`` does nothing.
+All methods run again: to resume, write checkpoints. On the fleet ``@persist`` does nothing.
 """
 
 import contextlib

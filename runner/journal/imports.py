@@ -1,7 +1,6 @@
 """The calls that a file makes while it is imported, of models, durable functions and tools: each is made once.
 
-Who reads a file to submit it records them (`ReadCalls`). The record goes with its code, and answers the same calls
-wherever the code is imported for a run. What is new there is recorded for the task that it is imported for.
+A reading records them (`ReadCalls`) for the code's runs; new ones are recorded for the importing task.
 """
 
 import contextlib

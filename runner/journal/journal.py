@@ -308,8 +308,7 @@ class Journal(ModelCalls):
     def answer(self, question: str, obtain: Callable[[str], str | None], about: Mapping[str, Any] | None = None) -> str:
         """Return a person's answer to a question: recorded once, however often the task restarts.
 
-        ``obtain`` is called with the step for the answer. If it returns None, raises `InputRequired`: the task stops
-        there until the answer is in the journal. ``about`` is information for the person.
+        If ``obtain``, called with its step, returns None, raises `InputRequired`. ``about`` is for the person.
         """
         with self._lock:
             identity = steps.identity("?", (question,), {})

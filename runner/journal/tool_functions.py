@@ -10,10 +10,9 @@ _PASS_ON = frozenset({"runner", "pydantic", "agno", "smolagents"})
 
 
 def is_call_of(fn: Callable[..., Any], called: Any) -> bool:
-    """Whether a call of ``called`` is one of ``fn`` and nothing else: of a method or a partial of it, too.
+    """Whether a call of ``called`` is one of ``fn``, or of a method or partial of it, and nothing else.
 
-    What an author's decorator does beside the call cannot be told: it is not looked through, even where it says what
-    it wraps.
+    A decorator is not looked through, even where it says what it wraps.
     """
     while called is not None and called is not fn:
         called = _passed_on_to(called)

@@ -1,7 +1,6 @@
-"""What the methods of a class of crews are: ``@agent``, ``@task``, ``@crew``, what they use, and what is called back.
+"""What the methods of a class of crews are: ``@agent``, ``@task``, ``@crew``, what they use, and callbacks.
 
-What a method makes is made once for each object, however often it is asked for: the agent that a task names is the one
-that the crew has.
+What a method makes is made once for each object: a task's agent is the one that the crew has.
 """
 
 import asyncio

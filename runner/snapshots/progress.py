@@ -1,7 +1,6 @@
 """The progress of one kickoff of a crew or an agent: what a checkpoint holds besides the code's own fields.
 
-It changes only under the state's lock, together with the event that announces the change. So a snapshot never has a
-task's output without its ``task_completed``, or the other way round.
+It changes with its event under the state's lock: a snapshot has an output and ``task_completed``, or neither.
 """
 
 from dataclasses import dataclass, field

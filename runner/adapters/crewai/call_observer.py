@@ -1,7 +1,6 @@
 """Records what CrewAI emits on its own bus inside of a task among the run's events, under the same names.
 
-CrewAI hands each event that it emits to the sinks of the context, in the emitting thread and in order. What the engine
-tells itself (the crew's kickoff, its tasks) is left out, and so is all that an event says beside its figures.
+What the engine reports itself (the crew's kickoff, its tasks) is left out, and so is all but an event's figures.
 """
 
 import contextlib

@@ -1,7 +1,6 @@
 """Performs one task of a CrewAI crew by CrewAI's own ``kickoff``, with all earlier tasks marked as done.
 
-Only what CrewAI makes public is used: a task with an ``output`` is not done again when ``checkpoint_kickoff_event_id``
-is set, and the crew's list of tasks ends with the one to do.
+Public names suffice: a task with an ``output`` is not done again if ``checkpoint_kickoff_event_id`` is set.
 """
 
 import contextlib
@@ -96,10 +95,9 @@ def _perform(crew: Crew, work: Work, carried: ToolStateCarrier, kickoff_events: 
 
 @contextlib.contextmanager
 def _output_file_inside(task: Task | None, inputs: Mapping[str, Any] | None) -> Iterator[bool]:
-    """While this is open, the task's ``output_file`` is below the working directory; yields whether it has one.
+    """While open, the task's ``output_file``, if it has one (yielded), is kept below the working directory.
 
-    CrewAI writes it into the task's copy of the project, where it is kept like any new file. To be opened before
-    placeholders are filled in. Raises `TaskError` where the file would be elsewhere.
+    Open it before placeholders are filled in. Raises `TaskError` if the file would be elsewhere.
     """
     if task is None or not task.output_file:
         yield False

@@ -1,7 +1,7 @@
-"""Delivers events to handlers in the code of a CrewAI flow, as CrewAI's own engine would.
+"""Delivers events of a CrewAI flow to handlers in its code, each once, as CrewAI's own engine, which does not run,
+would.
 
-That engine does not run here: what it would say of the flow and of its methods is said here instead, each thing once,
-whatever dies, to the handlers of the crew's code alone. It opens the same scopes around what the methods do.
+It opens the same scopes around what the methods do.
 """
 
 import contextlib

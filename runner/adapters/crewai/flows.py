@@ -1,7 +1,6 @@
 """Runs CrewAI flows: each execution of a method is a task, with the state machine and merging of native flows.
 
-Of CrewAI's flow its methods are called, on its own state; which of them run, and when, is decided by its definition
-here. Crews that a method kicks off are made of recorded calls, as everywhere.
+CrewAI's flow provides its methods and its state; crews that a method kicks off are made of recorded calls.
 """
 
 import dataclasses

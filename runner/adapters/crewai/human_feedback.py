@@ -22,10 +22,9 @@ class Labelling:
     llm: Any
 
     def label(self, theirs: Any, answer: str, labels: Sequence[str], default: str | None) -> str:
-        """Return the label. Where no model can be asked, or it names none of them, the answer's own words decide.
+        """Return the label, by the answer's own words if no model can be asked or names one.
 
-        Raises `BadInput` where they decide nothing, so that the person is asked again, and otherwise the error of the
-        model.
+        Raises `BadInput`, so that the person is asked again, or the model's error.
         """
         try:
             return str(

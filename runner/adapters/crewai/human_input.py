@@ -1,7 +1,6 @@
 """``human_input=True``, and flows that ask in a task: the run waits for a person without occupying a worker.
 
-CrewAI asks whoever is set as its provider of human input. Ours asks the run: the task stops there, and restarts when
-there is an answer; what models and tools said until then is in its journal.
+As CrewAI's provider of human input, it stops the task, which restarts with the answer and replays its journal.
 """
 
 import contextlib

@@ -1,7 +1,6 @@
 """Import paths of CrewAI's: ``runner.state.checkpoint_config``, where CrewAI has ``crewai.state.checkpoint_config``.
 
-What was written for CrewAI's checkpoints, events and flows imports from here once ``crewai`` is replaced by ``runner``.
-The modules named below are found, not written: each gives the names of modules of ours.
+So code for CrewAI's checkpoints, events and flows only replaces ``crewai`` by ``runner``.
 """
 
 import importlib

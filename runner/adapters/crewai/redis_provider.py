@@ -16,7 +16,6 @@ with their keys: those are left out here, and come from the environment when it 
 because two of its threads meet or a crew has a function in it, no provider can store.
 """
 
-import asyncio
 import re
 import tempfile
 import threading
@@ -29,7 +28,7 @@ from typing import Any
 
 from runner.core.errors import UsageError
 from runner.core.safe_paths import write_below
-from runner.providers.base import CheckpointInfo
+from runner.providers.base import BaseProvider, CheckpointInfo
 from runner.providers.redis.provider import RedisProvider
 
 _SECRET = re.compile(
@@ -84,10 +83,7 @@ def _kind() -> Any:
             self._wrote.last = (location, branch, self.extract_id(own))
             return own
 
-        async def acheckpoint(
-            self, data: str, location: str, *, parent_id: str | None = None, branch: str = "main"
-        ) -> str:
-            return await asyncio.to_thread(self.checkpoint, data, location, parent_id=parent_id, branch=branch)
+        acheckpoint, afrom_checkpoint = BaseProvider.acheckpoint, BaseProvider.afrom_checkpoint
 
         def prune(self, location: str, max_keep: int, *, branch: str = "main", head: str | None = None) -> int:
             # CrewAI's handler prunes what it has just written, in its own thread, and does not say what that was: it
@@ -102,9 +98,6 @@ def _kind() -> Any:
 
         def from_checkpoint(self, location: str) -> str:
             return self.runner_provider.from_checkpoint(location)
-
-        async def afrom_checkpoint(self, location: str) -> str:
-            return await asyncio.to_thread(self.from_checkpoint, location)
 
         def checkpoints(self, location: str, branch: str | None = None) -> list[CheckpointInfo]:
             return self.runner_provider.checkpoints(location, branch)

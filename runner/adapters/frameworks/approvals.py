@@ -1,7 +1,6 @@
 """Approvals that an agent asks a person for: the run waits for ``runner answer`` without occupying a worker.
 
-The task stops where it asks. It restarts when there is an answer, replays what is recorded, and so comes to the same
-question, which is known by its words: an approval is of a tool and exactly the arguments that were shown.
+The task stops there, restarts with an answer, and replays up to the same question, which is known by its words.
 """
 
 import contextlib
@@ -31,10 +30,9 @@ class Decision(NamedTuple):
 
 
 def decide(tool: str, arguments: Any, wanted: Any = None) -> Decision:
-    """Ask whether a tool may be used with these arguments, a mapping or its JSON; and for what it ``wanted``, in this
-    form: who answers in JSON consents, and gives that.
-
-    Raises `InputRequired` until a person has decided: whoever calls this lets it pass.
+    """Ask whether a tool may be used with these arguments, a mapping or its JSON; JSON as the answer to what it
+    ``wanted`` consents, and gives that. Raises `InputRequired`, for the caller to let pass, until a person has
+    decided.
     """
     question = f"May it use {tool}({shown(arguments)})?"
     if wanted is not None:

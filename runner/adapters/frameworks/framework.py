@@ -24,8 +24,7 @@ PROMPT = "prompt"  #: the input that an agent is asked
 class AgentFramework:
     """One framework: what its agents are, how one is run, and where it uses tools.
 
-    An entry point of the group ``crew_runner.agents``, named as the module that its users import, gives an instance,
-    which is made once that module has been imported.
+    Entry points of the group ``crew_runner.agents``, named as the module that users import, give an instance each.
     """
 
     name: str = ""

@@ -1,7 +1,6 @@
 """Replaces the terminal, which a worker does not have: output is kept, and reading a line asks a person.
 
-``input()`` reads from ``sys.stdin`` wherever it is called, in a library too; so do the prompts of rich, click and
-getpass. Their question is the line that was printed and not ended.
+All prompts read ``sys.stdin`` (rich's, click's, getpass's, too); their question is the printed, unended line.
 """
 
 import io
@@ -46,10 +45,9 @@ _printed: ContextVar[Printed | None] = ContextVar("runner_program_printed", defa
 
 
 def attach(*, last_line: bool = False) -> Printed:
-    """From here on, keep what this context prints, and ask a person for what it reads.
+    """From now on, keep what this context prints, with ``last_line`` only that, and ask a person for what it reads.
 
-    With ``last_line`` only the last line is kept, which may be a question. Once it has asked, the task begins nothing
-    more.
+    Once it has asked, the task begins nothing more.
     """
     if (found := current_journal()) is not None:
         found[0].ends_when_asked = True

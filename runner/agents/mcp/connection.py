@@ -1,7 +1,6 @@
 """Connections to MCP servers: opened when a task first needs one, closed when the task ends.
 
-Each has an event loop in a thread of its own, so that tools can be called from any thread and loop, and no connection
-exists when a process forks.
+Each has its own thread with an event loop: tools are called from anywhere, and none exists at a fork.
 """
 
 import asyncio

@@ -22,8 +22,7 @@ WAYS_OUT = (
 def find_binary() -> Path:
     """Return RUNNER_REDIS_SERVER if set, else the bundled server, else a recent enough one on PATH.
 
-    The bundled one goes before PATH: its version is known and tested, and what the system installs or upgrades later
-    does not change which server reads the data.
+    The bundled one is tested, and an upgrade of the system does not change which server reads the data.
     """
     if chosen := os.environ.get("RUNNER_REDIS_SERVER"):
         path = Path(chosen).expanduser()

@@ -130,10 +130,9 @@ os.register_at_fork(after_in_child=_shared.forget)
 
 
 class Reader:
-    """Reads one crew file. ``alone``: this process has one thread, so it may be forked if it has the workers' seed.
+    """Reads one crew file, with ``python`` by that interpreter. ``alone``: this process may be forked for it.
 
-    With ``python``, it is read by that interpreter. ``known`` is called if the file makes a call of a model; it returns
-    the records of those that were made when it was read before.
+    ``known`` returns the calls of an earlier reading; it is called if the file asks a model.
     """
 
     def __init__(

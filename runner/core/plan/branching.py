@@ -1,7 +1,6 @@
 """Decides which tasks a new branch runs again, from what each task used. Pure.
 
-A branch points at a position of its parent and sees what was committed up to there, except for the tasks in its
-``rerun``, which it runs itself. This set never changes for a branch, unless the crew's code does.
+A branch sees its parent up to a position, but for its ``rerun`` tasks, which only a change of code changes.
 """
 
 import base64

@@ -1,7 +1,6 @@
 """The plan of a crew: its tasks and their dependencies. Pure: no I/O, no clock.
 
-A plan is derived from the crew file wherever that is loaded. So a worker needs no plan from the store: it derives the
-same one, and the digest shows whether it is.
+A worker derives it from the crew file again; the digest shows whether it is the same.
 """
 
 import gc
@@ -207,10 +206,9 @@ def waits(plan: Plan, committed: Set[str]) -> dict[str, int]:
 
 
 def sequential_order(tasks: Iterable[tuple[str, bool]]) -> dict[str, tuple[str, ...]]:
-    """Return the prerequisites of each task when tasks run one after the other.
+    """Return the prerequisites of each task of ``(key, is_async)`` when tasks run one after the other.
 
-    ``tasks`` are ``(key, is_async)`` in order. An async task starts together with adjacent ones; the next synchronous
-    task waits for all of them.
+    Adjacent async tasks start together; the next synchronous task waits for all of them.
     """
     order: dict[str, tuple[str, ...]] = {}
     barrier: tuple[str, ...] = ()

@@ -1,7 +1,6 @@
-"""Clients of language models: the vendors' own, behind one shape of question and answer.
+"""Clients of language models: the vendors' own, behind one shape of question and answer, imported when needed.
 
-A client is imported when it is first needed. None of them knows of runs, tasks or journals: what they send and receive
-is journaled where it leaves the process.
+None knows of runs, tasks or journals: their calls are journaled where they leave the process.
 """
 
 from runner.llm.clients.completion import Completion, OnChunk, Piece, Request, ToolCalls, sendable

@@ -1,7 +1,6 @@
 """One server with the offline model for all processes of a user on this machine: it is too large to be loaded twice.
 
-Locks are the kernel's, so they end with whoever holds them. ``server.lock`` is held by the server: there is one.
-``users.lock`` is held, shared, by each process that uses it: when it is unused for a while, the server exits.
+It holds ``server.lock``; each user shares ``users.lock``. Once that is unused for a while, it exits.
 """
 
 import contextlib
