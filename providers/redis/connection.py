@@ -4,10 +4,12 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
+from itertools import filterfalse, islice
 from typing import Any, TypeAlias, TypeVar
 
 import hiredis
 from redis import ConnectionPool, Redis
+from redis._parsers.hiredis import NOT_ENOUGH_DATA
 from redis.backoff import NoBackoff
 from redis.client import Pipeline
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
@@ -33,6 +35,8 @@ from runner.providers.redis.sentinels import NoMaster
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_is_pushed, _is_error = hiredis.PushNotification.__instancecheck__, RedisError.__instancecheck__
 
 Client: TypeAlias = Any
 """A redis-py client that decodes. Its own annotations allow bytes everywhere, which never come."""
@@ -116,7 +120,15 @@ class NoticingClient(_Noticing, Redis):
         connection: Any = self.connection_pool.get_connection()
         try:
             connection.send_packed_command([packed])
-            return [connection.read_response() for _ in range(many)]
+            answers = list[Any]()
+            while len(answers) < many:
+                answers.append(connection.read_response())
+                # What has come with it needs no three calls each.
+                more = islice(iter(connection._parser._reader.gets, NOT_ENOUGH_DATA), many - len(answers))
+                answers += filterfalse(_is_pushed, more)
+            if error := next(filter(_is_error, answers), None):
+                raise getattr(connection, "refusal", not_now)(error) or error
+            return answers
         except BaseException:
             connection.disconnect()  # what is unread there would be another's answer
             raise

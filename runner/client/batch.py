@@ -12,6 +12,7 @@ from runner.client.store import Store
 from runner.core.errors import Conflict, NotFound, no_batch
 from runner.core.states import RunStatus
 from runner.providers.records import ReadRun, RunRecord
+from runner.providers.redis.runs import Runs
 from runner.providers.redis.waiting_client import StillAway
 
 if TYPE_CHECKING:
@@ -121,15 +122,17 @@ class Batch:
     def _results(self, run_ids: Sequence[str]) -> Iterator[RunResult]:
         """Return the results of runs that are over, in this order; they are read `RESULTS` at a time."""
         for start in range(0, len(run_ids), RESULTS):
-            some = run_ids[start : start + RESULTS]
-            read = self._patient(partial(self._client.store.batches.read, some))
-            for run_id in some:
-                yield self._result(run_id, read.get(run_id))
+            yield from self._patient(partial(self._read, run_ids[start : start + RESULTS]))
 
-    def _result(self, run_id: str, read: ReadRun | None) -> RunResult:
+    def _read(self, run_ids: Sequence[str]) -> list[RunResult]:
+        store = self._client.store
+        read, runs = store.batches.read(run_ids), store.runs
+        return [self._result(runs, run_id, read.get(run_id)) for run_id in run_ids]
+
+    def _result(self, runs: Runs, run_id: str, read: ReadRun | None) -> RunResult:
         """Return the result of a run that is over; where its record is gone from the store, that it failed."""
         try:
-            return self._patient(partial(result_of, self._client.store.runs, run_id, read=read))
+            return result_of(runs, run_id, read=read)
         except NotFound as error:
             return lost_result(run_id, str(error))
 

@@ -192,7 +192,7 @@ class LedgerRow:
 
 def spent(lines: Iterable[LedgerRow], prices: Prices) -> dict[str, Any]:
     """Return the cost of these rows, as `costs` does, and the currency. Answers of a stub model have no cost."""
-    found = costs((line.model, line.calls, line.cost(prices)) for line in lines)
+    found = costs([(line.model, line.calls, line.cost(prices)) for line in lines])
     if prices is NO_PRICES:
         found["unpriced"] = {}
     return {**found, "currency": prices.currency}
@@ -204,12 +204,12 @@ def costs(calls: Iterable[tuple[str, int, float | None]]) -> dict[str, Any]:
     ``cost`` is None unless all are known, ``cost_known`` the known sum, ``unpriced`` counts unknown ones by model.
     """
     found = list(calls)
-    known = round(sum(cost for _, _, cost in found if cost is not None), 9)
-    unpriced: Counter[str] = Counter()
+    known = round(sum([cost for _, _, cost in found if cost is not None]), 9)
+    unpriced: dict[str, int] = {}
     for model, many, cost in found:
         if cost is None:
-            unpriced[model] += many
-    return {"cost": known if found and not unpriced else None, "cost_known": known, "unpriced": dict(unpriced)}
+            unpriced[model] = unpriced.get(model, 0) + many
+    return {"cost": known if found and not unpriced else None, "cost_known": known, "unpriced": unpriced}
 
 
 def summed(lines: Iterable[LedgerRow], prices: Prices) -> dict[str, Any]:

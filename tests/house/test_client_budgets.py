@@ -51,10 +51,10 @@ class Cost(NamedTuple):
 
 BUDGETS = {
     "submitted run": Cost(calls=168, commands=21, received=1703, messages=1),
-    "run of a batch": Cost(calls=14, commands=7, received=57),
-    "result of a batch": Cost(calls=70, commands=3, received=194),
-    "result of a batch that is waited for": Cost(calls=88, commands=4, received=254),
-    "run of a batch that is shown": Cost(calls=20, commands=1, received=451),
+    "run of a batch": Cost(calls=13, commands=7, received=57),
+    "result of a batch": Cost(calls=56, commands=3, received=194),
+    "result of a batch that is waited for": Cost(calls=60, commands=4, received=254),
+    "run of a batch that is shown": Cost(calls=15, commands=1, received=451),
 }
 MARGIN = 1.0 if sys.version_info[:2] == (3, 11) else 1.1  #: of calls: each Python's library has its own
 

@@ -43,8 +43,8 @@ if last then
   r = redis.call("HMGET", run, "id", "bundle", "adapter", "checkpoint_on", "environment", "events", "max_checkpoints", "batch", "keep",
                  "branch", "live")
   id, bundle, adapter, on, environment, latest, most, batch = unpack(r)
-  b = redis.call("HMGET", branch, "status", "scope", "seq", "left", "head", "from", "asked", "done", "edited", "parent",
-                 "parent_seq", "before")
+  b = latest == "2" and redis.call("HMGET", branch, "status", "scope", "seq", "left", "head") or
+      redis.call("HMGET", branch, "status", "scope", "seq", "left", "head", "from", "asked", "done", "edited", "parent", "parent_seq", "before")
   status, scope, count, remain, head, from, asked, done, edited, parent, parent_seq, known_before = unpack(b)
 else
   r = alone_next and of_run(run, "max_checkpoints", "batch") or of_run(run, "max_checkpoints", "batch", "queue", "direct", "envelope")
@@ -206,7 +206,7 @@ if left == 0 and gone + before > 0 then
   return ended("failed", 0)
 elseif left == 0 then
   local all = latest + 1
-  append(run, all, "crew_kickoff_completed", "branch", name, "started", scope or 0)
+  put(run, all, "crew_kickoff_completed", name, "", 0, scope or 0, 0, "")
   if asked_for(on, "crew_kickoff_completed") then
     checkpoint(run, name, branch, "crew_kickoff_completed", "", stamp, at)
   end

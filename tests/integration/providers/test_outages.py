@@ -329,3 +329,16 @@ def test_calls_of_two_threads_that_end_at_once_count_once(monkeypatch: pytest.Mo
     now[0] = 10.0
     outage.ends("one")
     assert (bool(outage.waiting), outage.seconds) == (False, 10.0)
+
+
+def test_an_error_among_many_answers_is_raised_and_the_others_are_no_later_questions(server: RedisServer) -> None:
+    with connect(server.url) as client:
+        client.set("text", "x")
+        client.rpush("many", *range(500))
+        questions = [("LINDEX", "many", number) for number in range(500)]
+        assert client.ask_all(questions) == [str(number) for number in range(500)]
+        with pytest.raises(NotNow, match="WRONGTYPE"):
+            client.ask_all([*questions[:250], ("LINDEX", "text", 0), *questions[250:]])
+        with pytest.raises(RedisError, match="unknown command"):
+            client.ask_all([("GET", "text"), ("X",)])
+        assert client.ask_all([("GET", "text"), *questions[:2]]) == ["x", "0", "1"]
