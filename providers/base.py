@@ -177,7 +177,7 @@ def make_id(parent_id: str | None = None) -> str:
 
 
 def micros(checkpoint_id: str | None) -> int | None:
-    """Return when an id was made, in microseconds, at its second's end for random digits; None for another form."""
+    """Return an id's time in microseconds, None for another form. Random digits count as the end of the second."""
     found = _ID.match(checkpoint_id or "")
     if not found:
         return None

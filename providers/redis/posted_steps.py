@@ -63,9 +63,7 @@ class PostedSteps(ClaimedSteps):
     def post_step(
         self, step: str, value: str, *, replayed: Counters | int, entry: AccountKey, usage: Usage, reported: bool
     ) -> Callable[[], None]:
-        """Send the record of a model call, as `record_step` does; the returned function, and the next write, wait for
-        it.
-        """
+        """Send a model call's record, as `record_step` does. The returned function waits; so does the next write."""
         if replayed or entry.kind != "model" or not isinstance(line := self._line, PipelinedConnection):
             self.record_step(step, value, replayed=replayed, entry=entry, usage=usage, reported=reported)
             return _nothing

@@ -214,9 +214,7 @@ class Runs:
         return history.stored_outputs(self.client, run_id, branch, tasks)
 
     def files_left(self, run_id: str, branch: str) -> list[dict[str, Any]]:
-        """Return the stored files that the committed tasks of a branch left, oldest first: a round trip for each
-        branch.
-        """
+        """Return the stored files that a branch's committed tasks left, oldest first: a round trip for each branch."""
         ancestry = history.commit_log(self.client, run_id, branch)
         plan = self._plan_of(run_id, ancestry)
         seen = branching.visible([one.line(plan, history.in_order(one)) for one in ancestry])

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from runner.bundles import frameworks, loader, script
 from runner.bundles.after_kickoff import KICKOFFS
+from runner.bundles.arguments import needed
 from runner.core.annotations import own_annotations, signature_of
 
 _KICKOFFS = KICKOFFS | {"kickoff_for_each", "kickoff_for_each_async", "akickoff_for_each"}
@@ -60,7 +61,7 @@ def _with_arguments(module: ModuleType, kinds: Kinds) -> Iterator[str]:
     for name, owner in vars(module).items():
         if not inspect.isclass(owner) or owner.__module__ != module.__name__ or name.startswith("_"):
             continue
-        if issubclass(owner, kinds.others) or not loader.needed(owner):
+        if issubclass(owner, kinds.others) or not needed(owner):
             continue
         for method in loader.METHODS:
             if _makes(vars(owner).get(method), kinds, of_class=True) is not None:

@@ -26,11 +26,7 @@ from pydantic import ValidationError
 
 from runner.bundles import frameworks, isolation, script
 from runner.bundles.after_kickoff import is_whole
-from runner.bundles.arguments import Given as Given
-from runner.bundles.arguments import NotGiven, arguments
-from runner.bundles.arguments import called as called
-from runner.bundles.arguments import given as given
-from runner.bundles.arguments import needed as needed
+from runner.bundles.arguments import NotGiven, arguments, called
 from runner.bundles.frameworks import kind_in_words, not_a_crew, what_else
 from runner.bundles.isolation import PREFIX, Namespace, spaces
 from runner.bundles.program import CALL, Program

@@ -21,7 +21,7 @@ _Id = tuple[int, int]
 
 
 def read(folder: Path, changed: Iterable[str]) -> dict[str, bytes | None]:
-    """Return changed databases that are open here or have a log, and None for logs. Raises `TaskError` if locked."""
+    """Return changed databases that are open here or have a log, and None for their logs. Raises `TaskError`."""
     found: dict[str, bytes | None] = {}
     open_here: dict[_Id, int | None] | None = None
     for path in changed:

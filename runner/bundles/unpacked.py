@@ -25,7 +25,7 @@ _sizes: dict[tuple[str, int], int] = {}
 
 
 def hold(sha256: str, cache: Path, fetch: Callable[[], bytes]) -> tuple[Path, int]:
-    """Return a bundle's folder, unpacked from ``fetch`` if need be, and the handle that keeps it. Raises as unpack."""
+    """Return a bundle's folder, unpacked if need be, and the handle that keeps it. Raises the errors of `unpack`."""
     home = cache / sha256
     while True:
         try:

@@ -256,7 +256,7 @@ class Crew(BaseModel):
     akickoff_for_each = kickoff_for_each_async
 
     def replay(self, task_id: str | UUID, inputs: dict[str, Any] | None = None) -> CrewOutput:
-        """Run a task of the last kickoff, and those after it, again. Raises `ValueError` without it or its context."""
+        """Run a task of the last kickoff and all after it again. Raises `ValueError` if it or an output is missing."""
         output: CrewOutput = engine_of("crews").replay(self, task_id, inputs)
         return output
 

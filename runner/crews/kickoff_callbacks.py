@@ -61,7 +61,7 @@ def keys_of(crew: Crew) -> list[str]:
 
 
 def begin(crew: Crew, work: Work, needed: frozenset[str]) -> str:
-    """Call the callbacks with the inputs; return the text to store. Raises `BadInput` if ``needed`` ones lack."""
+    """Call the callbacks with the inputs; return the text to store. Raises `BadInput` for missing ``needed`` ones."""
     work.uses.input(EVERYTHING)
     callbacks = [functools.partial(_changed_by, callback) for callback in crew.before_kickoff_callbacks]
     inputs, state = before(callbacks, callback_state.owners(crew), dict(work.inputs), work)

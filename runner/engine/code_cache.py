@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from runner.bundles import loader, relative_paths, run_program, signing, task_files, task_logging, unpacked
+from runner.bundles import arguments, loader, relative_paths, run_program, signing, task_files, task_logging, unpacked
 from runner.bundles.program import CALL
 from runner.bundles.selection import may_hold
 from runner.bundles.task_files import Content, Files, TaskFiles, Workdir
@@ -161,8 +161,8 @@ class CodeCache:
                 self._loaded.move_to_end(key)
                 self._use(sha)
                 return self._loaded[key]
-        given = loader.Given(inputs or {})
-        with ContextValue(loader.given, given):  # unlocked: one slow import does not hold up others
+        given = arguments.Given(inputs or {})
+        with ContextValue(arguments.given, given):  # unlocked: one slow import does not hold up others
             loaded = self._load(sha, module, attr, name, given, root, adapter, journal)
         found = replace(loaded, made_with=given.used)
         with self._lock:

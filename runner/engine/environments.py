@@ -25,9 +25,7 @@ class Environments:
         return True
 
     def takes(self, needed: Needed, root: Callable[[], Path], job: Job) -> bool:  # noqa: ARG002 - a hook
-        """Whether this process performs such runs; if not, the job was sent on. ``root`` unpacks, or refuses, the
-        bundle.
-        """
+        """Whether this process performs such runs; if not, the job was sent on. ``root`` unpacks the bundle."""
         return self.accept(needed)
 
 

@@ -36,7 +36,7 @@ _RENAMED = {"knowledgeretrieval": "knowledgesearchquery"}
 
 @functools.cache
 def named_event(name: str) -> type[BaseEvent] | None:
-    """Return the class of that name, with its type by that: ``MemoryQueryStartedEvent``. None if unknown."""
+    """Return the class of that name, as ``MemoryQueryStartedEvent`` for ``memory_query_started``; None if unknown."""
     if name in _GROUPS:
         return _group(name)
     types = {kind.replace("_", ""): kind for kind in (*get_args(CheckpointEventType), *_OTHERS) if kind.islower()}

@@ -82,7 +82,7 @@ def set_triggering_event_id(event_id: str | None) -> None:
 
 @contextmanager
 def triggered_by_scope(event_id: str) -> Iterator[None]:
-    """Context in which this event causes the emitted ones. It may be left in another context than it was entered."""
+    """Context in which this event causes the emitted ones. It may be left in another context, as by a generator."""
     before = _triggering_event_id.get()
     _triggering_event_id.set(event_id)
     try:

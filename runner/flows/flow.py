@@ -250,9 +250,7 @@ class Flow(FlowLog, MemoryMethods, Generic[S]):
         return self._inside("pause").ask(message, metadata, pause=True)
 
     def ask(self, message: str, timeout: float | None = None, metadata: dict[str, Any] | None = None) -> str | None:
-        """Ask a person by terminal, ``input_provider`` or `pause`; None if a provider fails or takes over ``timeout``
-        seconds.
-        """
+        """Ask a person, by ``input_provider`` or as `pause` does. None if a provider fails or exceeds ``timeout``."""
         at = self._inside("ask")
         provider = self.input_provider or flow_config.input_provider
         if provider is None:

@@ -166,7 +166,7 @@ def keep(flow: Any, method: str) -> None:
 
 
 def take_up(flow: Any, inputs: Mapping[str, Any], source: str | None) -> None:
-    """Start with the saved state of the inputs' id, or ``source``'s under the flow's own id; none changes nothing."""
+    """Start with the saved state of the inputs' id, or of ``source`` under the flow's own id, if there is one."""
     wanted = source or inputs.get("id")
     persistence = persistence_of(flow)
     stored = persistence.load_state(str(wanted)) if persistence is not None and wanted else None

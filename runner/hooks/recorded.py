@@ -47,7 +47,7 @@ def before_model_call(context: LLMCallHookContext, journal: Journal | None, plac
 
 
 def after_model_call(context: LLMCallHookContext, journal: Journal | None, place: Place) -> bool:
-    """Call the hooks, which may replace ``response``; return if they changed the messages. Raises `HookAborted`."""
+    """Call the hooks, which may replace ``response``; return whether messages changed. Raises `HookAborted`."""
     hooks = active(InterceptionPoint.POST_MODEL_CALL, context.crew)
     if not hooks:
         return False

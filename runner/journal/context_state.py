@@ -126,7 +126,7 @@ class Snapshot:
 
 
 def puts(changes: Sequence[Change], root: Any, find: encoding.Find) -> list[Callable[[], None]]:
-    """Return functions that apply the changes. `LookupError`, `AttributeError`, `BadInput` for another shape."""
+    """Return functions that apply the changes. Raises `LookupError`, `AttributeError` or `BadInput`."""
     return [_put(_at(root, path, find), kind, more, root, find) for path, kind, *more in changes]
 
 

@@ -404,9 +404,7 @@ class StepRecords(Turns):
             self._write(done, [OWN] * begins, dropped)
 
     def post_results(self, done: Sequence[DoneStep], *, dropped: int, begins: int) -> Callable[[], None] | None:
-        """Send what `keep_results` records; the returned function, None if not needed, waits, and so does the next
-        write.
-        """
+        """Send what `keep_results` records. The returned function, if any, waits for it; so does the next write."""
         if self._post_steps is None or self._refusals is not None:
             self.keep_results(done, dropped=dropped, begins=begins)
             return None

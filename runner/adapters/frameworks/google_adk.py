@@ -37,9 +37,7 @@ class GoogleADK(AgentFramework):
     runs = ("google.adk.runners:Runner.run", "google.adk.runners:Runner.run_async")
 
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
-        """Return the final text or output. A person answers long-running calls. Raises `TaskError` for an error
-        instead.
-        """
+        """Return the final text or output; a person answers long-running calls. Raises `TaskError` for an error."""
         types = import_module("google.genai.types")
         kind = next((name for name, of in self._others().items() if isinstance(agent, of)), "agent")
         runner = import_module("google.adk.runners").InMemoryRunner(**{kind: agent})

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from runner.bundles import frameworks, isolation, loader, script
+from runner.bundles import arguments, frameworks, isolation, loader, script
 from runner.bundles.program import Program
 from runner.bundles.reading import KickedOff
 from runner.bundles.target import Target
@@ -74,7 +74,7 @@ class Reading:
             calls.stop_at_call(stop)
         adapters.quiet()
         watch_imports()
-        loader.given.set(loader.Given(request.inputs))
+        arguments.given.set(arguments.Given(request.inputs))
         try:
             with calls:
                 module = loader.load_target(target)

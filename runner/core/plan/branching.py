@@ -110,7 +110,7 @@ def meant(ids: Iterable[str], beginning: str) -> list[str]:
 
 
 def the_one(checkpoints: Iterable[C], beginning: str, of: str, listed: str) -> C:
-    """Return the checkpoint that is `meant`. Raises `NotFound`, which names ``of`` whom, and the command that lists."""
+    """Return the checkpoint that is `meant`. Raises `NotFound`, with the texts ``of`` and ``listed``."""
     every = list(checkpoints)
     ids = set(meant([one.id for one in every], beginning))
     found = [one for one in every if one.id in ids]

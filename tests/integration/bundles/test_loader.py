@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from runner import Crew
-from runner.bundles import frameworks, isolation, loader
+from runner.bundles import arguments, frameworks, isolation, loader
 from runner.bundles.loader import ModuleMissing, find_crew, in_use, key_of, load, unload, using
 from runner.bundles.program import Program
 from runner.bundles.target import parse_target
@@ -224,12 +224,12 @@ class TestFindCrew:
                 crew.made = self.made
                 return crew
         """
-        given = loader.Given(size="3", day="Friday", other="x")
-        token = loader.given.set(given)
+        given = arguments.Given(size="3", day="Friday", other="x")
+        token = arguments.given.set(given)
         try:
             assert find(code, attr)[1].made == ("3", "red", "Friday")
         finally:
-            loader.given.reset(token)
+            arguments.given.reset(token)
         assert given.used == {"size", "day"}
 
     def test_a_function_under_a_decorator_is_found_by_its_name(self, find):
@@ -275,12 +275,12 @@ class TestFindCrew:
         ],
     )
     def test_not_found(self, find, code, attr, says):
-        token = loader.given.set(loader.Given(size=3))
+        token = arguments.given.set(arguments.Given(size=3))
         try:
             with pytest.raises(BadCrew) as caught:
                 find(code, attr)
         finally:
-            loader.given.reset(token)
+            arguments.given.reset(token)
         assert str(caught.value).startswith(says)
         assert "\n" not in str(caught.value)
 
