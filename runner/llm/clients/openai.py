@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import FunctionType, SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from runner.core import deferred, waiting
 from runner.llm.clients import recorded
@@ -20,7 +20,10 @@ deferred.defer("openai.types", "openai.types.responses")
 import openai  # noqa: E402 - after that
 
 _REASONING = ("o1", "o3", "o4", "gpt-5")
-_NOT_IN_BODY = {"extra_headers", "extra_query", "extra_body", "timeout"}  #: arguments of each method of the client
+_NOT_IN_BODY = {"extra_headers": "headers", "extra_query": "params", "extra_body": "extra_json", "timeout": "timeout"}
+"""Arguments of each method of the client, and the options of a request that they are."""
+_GIVEN = ("method", "url", "headers", "json_data")  #: what a request is told to be made of
+_AS_IT_COMES = {"X-Stainless-Raw-Response": "true"}  #: what the client's ``with_raw_response`` asks with
 _SPECIAL = ("params", "files", "content")  #: what changes more of a request than its body
 _OF_ONE = (b"content-length", b"cookie")  #: headers of each request
 KINDS = 16  #: of requests, whose common parts are kept: who gives each a header of its own has as many as requests
@@ -35,6 +38,16 @@ class AsyncOpenAI(openai.AsyncOpenAI):
     def __init__(self, **about: Any) -> None:
         super().__init__(**about)
         self._made: dict[Any, Callable[[bytes], Any]] = {}
+
+    def request(self, cast_to: Any, options: Any, **how: Any) -> Any:
+        """Make a request. The client copies twice which options were given, the empty ones, too: 1.5 KB of an agent."""
+        (given := options.model_fields_set).clear()
+        given.update(_GIVEN)
+        return super().request(cast_to, options, **how)
+
+    def _send_request(self, request: Any, **how: Any) -> Any:
+        """Send as a client with a key does, without the coroutines in which others get theirs."""
+        return self._client.send(request, **how)
 
     def _build_request(self, options: Any, **how: Any) -> Any:
         kind = None if any(how.values()) else self._kind(options)
@@ -63,7 +76,7 @@ class AsyncOpenAI(openai.AsyncOpenAI):
 def _encoded(options: Any) -> bytes | None:
     """Return the body of a request as the client encodes it; None if that takes more than JSON."""
     try:
-        body = {**options.json_data, **options.extra_json}
+        body = {**options.json_data, **(options.extra_json or {})}
         return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
     except (TypeError, ValueError, AttributeError):
         return None
@@ -92,7 +105,7 @@ class Client:
         client = self._shared.warm() if waiting.shared else self._own.get()
         client.chat.completions  # noqa: B018 - reading it imports it
         if waiting.shared and not _is_instrumented():
-            _order()
+            _form()
 
     def complete(self, request: Request) -> Completion:
         """Send the request and return the answer."""
@@ -108,11 +121,10 @@ class Client:
 
     async def acomplete(self, request: Request) -> Completion:
         """Send the request and return the answer, like `complete`, without blocking the event loop."""
-        body = self._body(request)
         async with self._shared.one() as client:
             if not request.stream and not _is_instrumented():
-                return await _raw(client.chat.completions.with_raw_response, body)
-            taken = as_taken(client.chat.completions.create, body)
+                return _answered(await _asked(client, self._body(request)))
+            taken = as_taken(client.chat.completions.create, self._body(request))
             if not request.stream:
                 return read_openai(await client.chat.completions.create(**taken))
             gathered = Gathered(request.on_chunk)
@@ -148,29 +160,51 @@ def _are_own(*functions: Any) -> bool:
     return all(type(one) is FunctionType and one.__code__.co_filename.startswith(folder) for one in functions)
 
 
-async def _raw(client: Any, body: dict[str, Any]) -> Completion:
-    """Ask, and read the answer: without what the client does to each message and each argument and makes of an answer,
-    which is more than half of what a call costs. What is given as ``extra_body`` is sent as it is, and takes the place
-    of an argument: in the client's order, the request is the same in each byte.
+def _asked(client: Any, body: dict[str, Any]) -> Any:
+    """Ask: without what the client does to each message and each argument, which is more than half of what a call
+    costs. What is given as ``extra_body`` is sent as it is, and takes the place of an argument: in the client's order,
+    the request is the same in each byte.
     """
     taken = as_taken(openai.resources.chat.AsyncCompletions.create, body)  # one function, where each client has its own
-    order = _order()
-    if order and all(name in _AS_SENT or isinstance(value, str | int | float) for name, value in taken.items()):
-        own = {name: taken.pop(name) for name in order if name in taken}
-        taken |= dict.fromkeys(("model", "messages"), openai.NOT_GIVEN)
-    else:
+    form = _form()
+    if form is None or not all(form.sends_as_given(name, value) for name, value in taken.items()):
         own = {name: taken[name] for name in ("messages", "tools") if name in taken}
-        taken |= dict.fromkeys(own, ())
-    taken["extra_body"] = {**own, **taken.get("extra_body", {})}
-    answer = await client.create(**taken)
+        taken.update(dict.fromkeys(own, ()), extra_body={**own, **taken.get("extra_body", {})})
+        return client.chat.completions.with_raw_response.create(**taken)
+    sent = {name: taken.pop(name) for name in form.names if name in taken}
+    given = {_NOT_IN_BODY[name]: value for name, value in taken.items() if value is not None or name == "timeout"}
+    options = {**form.options, **given}
+    sent |= options.pop("extra_json", {})
+    options["headers"] = {**options.get("headers", {}), **_AS_IT_COMES}
+    return client.post(form.path, cast_to=form.cast_to, body=sent, options=options)
+
+
+def _answered(answer: Any) -> Completion:
+    """Read the answer, without what the client makes of it."""
     return recorded.read("openai", False, answer.content) or read_openai(answer.parse())
 
 
+class _Form(NamedTuple):
+    """What the client's method sends for any arguments: their ``names`` in its order."""
+
+    path: str
+    names: tuple[str, ...]
+    cast_to: Any
+    options: dict[str, Any]
+
+    def sends_as_given(self, name: str, value: Any) -> bool:
+        """Whether it would send an argument as it is given."""
+        return name in _AS_SENT or (name in self.names and isinstance(value, str | int | float))
+
+
 @functools.cache
-def _order() -> tuple[str, ...]:
-    """Return the names of a request's arguments in the order in which the client sends them; none if it is unknown."""
+def _form() -> _Form | None:
+    """Return the form of a request; None if it is unknown."""
     create: Any = openai.resources.chat.Completions.create
-    resource = SimpleNamespace(_post=lambda _, *, body, **__: body)
+    resource = SimpleNamespace(
+        _post=lambda path, *, body, cast_to, options, **_: _Form(path, tuple(body), cast_to, options)
+    )
     with contextlib.suppress(Exception):  # another version's is made otherwise
-        return tuple(create(resource, **dict.fromkeys((named(create) or set()) - _NOT_IN_BODY, "")))
-    return ()
+        form: _Form = create(resource, **dict.fromkeys((named(create) or set()) - set(_NOT_IN_BODY), ""))
+        return form
+    return None

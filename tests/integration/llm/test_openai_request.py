@@ -39,7 +39,7 @@ ANSWER = {
     ],
 )
 def test_it_is_the_same_request_and_answer(more: dict[str, Any]) -> None:
-    from runner.llm.clients.openai import _raw
+    from runner.llm.clients.openai import _answered, _asked
 
     sent: list[bytes] = []
 
@@ -52,7 +52,7 @@ def test_it_is_the_same_request_and_answer(more: dict[str, Any]) -> None:
         http = httpx2.AsyncClient(transport=Transport())
         async with openai.AsyncOpenAI(api_key="k", base_url="http://m/v1", http_client=http) as client:
             chat, body = client.chat.completions, {"model": "m", "messages": MESSAGES, **more}
-            return await chat.create(**as_taken(chat.create, body)), await _raw(chat.with_raw_response, body)
+            return await chat.create(**as_taken(chat.create, body)), _answered(await _asked(client, body))
 
     answer, read = asyncio.run(ask())
     assert sent[0] == sent[1]
@@ -61,7 +61,7 @@ def test_it_is_the_same_request_and_answer(more: dict[str, Any]) -> None:
 
 def test_what_requests_have_in_common_is_made_once_and_is_what_the_client_makes() -> None:
     """Of one whose address, headers or encoding are different, all is made anew."""
-    from runner.llm.clients.openai import AsyncOpenAI, _raw
+    from runner.llm.clients.openai import AsyncOpenAI, _asked
 
     sent: list[Any] = []
     sets_cookie = False
@@ -95,7 +95,7 @@ def test_what_requests_have_in_common_is_made_once_and_is_what_the_client_makes(
                     sets_cookie = number == 1
                     before = made
                     if kind is AsyncOpenAI:
-                        await _raw(client.chat.completions.with_raw_response, body)
+                        await _asked(client, body)
                         assert made - before == makes, more
                     else:
                         await client.chat.completions.create(**as_taken(client.chat.completions.create, body))
@@ -116,6 +116,8 @@ REQUESTS: list[tuple[dict[str, Any], int]] = [
     ({"extra_query": {"q": "1"}}, 1),
     ({"extra_query": {"q": "1"}}, 1),
     ({"timeout": 5.0}, 1),
+    ({"timeout": None}, 1),
+    ({"extra_headers": None, "extra_query": None, "extra_body": None}, 0),
     ({"user": None}, 0),
 ]
 
@@ -130,7 +132,7 @@ def test_who_instruments_the_client_sees_an_ordinary_call(by: str, monkeypatch: 
     from runner.llm.clients.completion import Request
     from runner.llm.clients.model_names import Target
 
-    clients._order.cache_clear()
+    clients._form.cache_clear()
     chat, seen = clients.openai.resources.chat, list[Any]()
 
     def wrapping(owner: Any, name: str) -> None:
