@@ -45,6 +45,11 @@ def leave_hangups_to_parent() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # no handler: billiard takes an interrupted read for the end
 
 
+def ignore_rechecks() -> None:
+    """Before the pool forks: a child that is told to look at its claims, and has begun none yet, is not ended by it."""
+    signal.signal(RECHECK, signal.SIG_IGN)
+
+
 class _InFlight:
     """Context in which stops reach a task. (A generator would cost too much.)"""
 

@@ -12,7 +12,7 @@ from runner.engine import adapters
 from runner.providers.redis.connection import connect
 from runner.providers.redis.keys import served
 from runner.providers.redis.workers import Workers
-from runner.tasks import environments, fork_safety, jobs, steps
+from runner.tasks import environments, fork_safety, jobs, steps, stops
 from runner.tasks.app import app, pools, state_url
 
 POOLS = {"shared": "runner.tasks.shared_thread:TaskPool"}
@@ -43,6 +43,7 @@ def main() -> None:
     if pool == "prefork":
         _preload()
         fork_safety.install()
+        stops.ignore_rechecks()
     code = 0
     try:
         # Not `app.worker_main`: Celery's command line imports Flower and more, a third of a worker's start.

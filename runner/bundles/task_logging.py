@@ -72,11 +72,11 @@ def outlives() -> bool:
 
 
 def _watch() -> Callable[[], bool]:
-    before = {id(one) for one in _handlers()}
+    before = {id(one) for one in all_handlers()}
 
     def added() -> bool:
         known = before.union(id(handler) for one in of_worker() for handler in one.handlers)
-        return any(id(one) not in known and not isinstance(one, logging.NullHandler) for one in _handlers())
+        return any(id(one) not in known and not isinstance(one, logging.NullHandler) for one in all_handlers())
 
     return added
 
@@ -88,7 +88,7 @@ def _restoring(find: Callable[[], Sequence[logging.Logger]]) -> Callable[[], Ite
     What an installed library says of its own loggers as it is imported stays: it is imported once for all tasks.
     """
     before = {one: (list(one.handlers), list(one.filters), one.level, one.propagate, one.disabled) for one in find()}
-    there = None if find is _loggers else {id(one): one for one in _handlers()}
+    there = None if find is _loggers else {id(one): one for one in all_handlers()}
     last, disabled, raises = logging.lastResort, logging.root.manager.disable, logging.raiseExceptions
     factory, kind, own_kind = logging.getLogRecordFactory(), logging.getLoggerClass(), logging.root.manager.loggerClass
     warns = getattr(logging, "_warnings_showwarning", None) is not None
@@ -115,7 +115,7 @@ def _restoring(find: Callable[[], Sequence[logging.Logger]]) -> Callable[[], Ite
         if find is _loggers or levels != _levels([*before, *made]):
             logging.disable(disabled)  # after the levels: what loggers remember of them is forgotten
         if there is not None:
-            return [one for one in reversed(_handlers()) if id(one) not in there]
+            return [one for one in reversed(all_handlers()) if id(one) not in there]
         kept = {id(handler) for one in [*before, *made] for handler in one.handlers}
         return [handler for key, handler in added.items() if key not in kept]
 
@@ -172,7 +172,7 @@ def _levels(loggers: Iterable[logging.Logger]) -> list[int]:
     return [logging.root.manager.disable, *(one.getEffectiveLevel() for one in loggers)]
 
 
-def _handlers() -> list[logging.Handler]:
+def all_handlers() -> list[logging.Handler]:
     """All of the process, as Python closes them at its end."""
     return [one for made in list(logging._handlerList) if (one := made()) is not None]  # type: ignore[attr-defined]  # typeshed has none
 

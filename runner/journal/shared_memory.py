@@ -100,10 +100,9 @@ def page(place: int | None, process: str, *, in_shared_process: bool = False) ->
 
 
 def forget(pid: int) -> None:
-    """Clear the pages of a dead process whose tasks had one each. Call it in the main process."""
-    named = f"{pid}-".encode()
-    for at in range(_places * _PAGE.size, len(_memory) if _memory is not None else 0, _PAGE.size):
-        if _memory is not None and _memory[at : at + len(named)] == named:
+    """Clear the pages of a dead process, and of its threads: it performs nothing. Call it in the main process."""
+    for at in range(0, len(_memory) if _memory is not None else 0, _PAGE.size):
+        if _memory is not None and _PAGE.unpack_from(_memory, at)[0].rstrip(b"\0").partition(b"-")[0] == b"%d" % pid:
             _memory[at : at + _PAGE.size] = bytes(_PAGE.size)
 
 

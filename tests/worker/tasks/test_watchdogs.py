@@ -1,6 +1,8 @@
 """The watch over a worker looks at what moves, not at what it happens to see: who is busy is left alone."""
 
+import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +20,7 @@ from runner.providers.redis.keys import queue_of
 from runner.tasks import app as celery_side
 from runner.tasks.broker import CeleryBroker
 from runner.tasks.heartbeat import Stall
+from runner.tasks.stops import RECHECK
 from runner.testing import RedisServer, children_of
 
 STALL = 2.0
@@ -108,6 +111,29 @@ def test_a_child_that_was_stopped_while_it_had_nothing_to_do_goes(
     eventually(lambda: worker.children() not in ([], [child]), why="another takes its place")
     handle = client.submit(crew_of('crew = Crew(tasks=[Task(name="a", run=lambda ctx: "x")])'))
     assert handle.wait(30).status == "completed"
+
+
+def test_a_child_that_is_told_to_look_at_its_claims_before_it_has_begun_any_stays(
+    fleet: Any, client: Client, crew_of: Any, eventually: Any
+) -> None:
+    """As where its worker's lease was lost in that moment."""
+    worker = fleet.start("--concurrency", "1")
+    (child,) = eventually(worker.children, why="the pool is up")
+    os.kill(child, signal.SIGKILL)
+
+    def listens() -> bool:
+        for pid in worker.children():
+            with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+                os.kill(pid, RECHECK)
+                caught = re.search(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
+                if pid != child and caught and int(caught[1], 16) >> (RECHECK - 1) & 1:
+                    return True
+        return False
+
+    eventually(listens, why="the one that replaces it has begun")
+    handle = client.submit(crew_of('crew = Crew(tasks=[Task(name="a", run=lambda ctx: "x")])'))
+    assert handle.wait(60).status == "completed"
+    assert fleet.log().count("exited with 'signal") == 1, fleet.log()
 
 
 def test_a_job_that_waits_in_another_brokers_queue_is_not_sent_again(
