@@ -96,6 +96,7 @@ class TaskLoop:
         self.for_tasks, self.for_tools = Places(threads), Places(tools)
         self._ahead = threading.Semaphore(AHEAD)
         self.loop = asyncio.new_event_loop()
+        self.restarts = True  #: the loop, where it is stopped: by a task's code, which must not end the others
         self.hub: greenlet = getcurrent()
         self.flights: dict[Hashable, list[SwitchingAlarm]] = {}
         self._loads = 0
@@ -120,19 +121,18 @@ class TaskLoop:
         self.loop.set_task_factory(Coroutines(self).new_task)
         self.loop.set_default_executor(ThreadPoolExecutor(self._threads, thread_name_prefix="of-a-task"))
         try:
-            while not self._run_until_stopped():
-                pass
+            while self.restarts:
+                self._run_until_stopped()
         except BaseException:  # of the loop itself: no task here would continue, and nothing would say so
             log.critical("the event loop of this worker's tasks failed; starting another", exc_info=True)
             os._exit(BROKEN)
 
-    def _run_until_stopped(self) -> bool:
-        """Run the loop. Returns False if code on it asks to end the process, which only ends that coroutine."""
-        try:
+    def _run_until_stopped(self) -> None:
+        """Run the loop until a task's code stops it, which would end all tasks, or asks to end the process, which only
+        ends that coroutine.
+        """
+        with contextlib.suppress(SystemExit, KeyboardInterrupt):  # asyncio lets them through, as a coroutine's error
             self.loop.run_forever()
-        except (SystemExit, KeyboardInterrupt):  # asyncio lets them through, when their coroutine has them as its error
-            return False
-        return True
 
     def call(self, do: Callable[..., object], *arguments: Any) -> None:
         """Call it in the loop's thread."""

@@ -49,6 +49,7 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     loop = task_loop.TaskLoop(8, 2, 2)
     loop.start()
     yield loop
+    loop.restarts = False
     loop.call(loop.loop.stop)
     loop._thread.join(10)
     loop.loop.close()

@@ -46,6 +46,7 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tasks]:
     loop = task_loop.TaskLoop(64, 2, 2)
     loop.start()
     yield Tasks(loop)
+    loop.restarts = False
     loop.call(loop.loop.stop)
     loop._thread.join(60)
     loop.loop.close()

@@ -55,6 +55,17 @@ def test_code_that_asks_to_end_the_process_ends_its_own_task_alone(
     caplog.clear()  # asyncio tells of the callback
 
 
+def test_code_that_stops_the_loop_stops_no_task(tasks: Any) -> None:
+    async def stops() -> str:
+        asyncio.get_running_loop().stop()
+        await asyncio.sleep(0.01)
+        return "continued"
+
+    tasks.begin(lambda: waiter().awaited(stops()))
+    tasks.turned()
+    assert tasks.results() == ["continued"]
+
+
 def test_a_loop_that_breaks_ends_its_process(
     tasks: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

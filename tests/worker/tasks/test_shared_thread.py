@@ -190,3 +190,21 @@ def test_what_blocks_holds_no_other_up(fleet: Any, client: Client, crew: str, tm
         assert [run.status for run in held] == ["running"] * 2
         (tmp_path / "go").touch()
         assert [run.wait(60).status for run in held] == ["completed"] * 2
+
+
+STOPS = """
+    import asyncio
+
+    async def stops(ctx):
+        asyncio.get_running_loop().stop()
+        await asyncio.sleep(0.01)
+        return "went on"
+
+    crew = Crew(tasks=[Task(name="t", run=stops)])
+"""
+
+
+def test_a_task_that_stops_the_loop_stops_no_task(fleet: Any, client: Client, crew_of: Any) -> None:
+    fleet.start("--pool", "shared")
+    crew = crew_of(STOPS)
+    assert [client.submit(crew).wait(60).result for _ in range(2)] == ["went on"] * 2
