@@ -183,6 +183,7 @@ def main() -> None:
         with served(log) as port:
             for case in sys.argv[1:]:
                 client, _, setting = case.partition(",")
+                log.unlink(missing_ok=True)
                 found = done(client, setting, log, port) if setting else CHECKS[case](port, log)
                 print(json.dumps([case, found]), flush=True)
 

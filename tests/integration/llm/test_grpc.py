@@ -85,39 +85,46 @@ def test_what_is_asked_paid_and_in_doubt(client: str) -> None:
         assert one["first"] == one["again"] == one["alone"], (name, one)
 
 
-def test_calls_of_the_same_moment_are_each_recorded_once() -> None:
-    found = told("side_by_side")["side_by_side"]
+@pytest.fixture(scope="module")
+def checks() -> dict[str, Any]:
+    """What came of each case of more than one call, of one program; the setting is of the methods that one asks."""
+    cases = ("forked", "side_by_side", "kept", "named", "redirected", "drained", "struck")  # gRPC's threads are no fork's
+    return told(*cases, RUNNER_MODEL_ENDPOINTS="127.0.0.1:*/ours.Models/*")
+
+
+def test_calls_of_the_same_moment_are_each_recorded_once(checks: dict[str, Any]) -> None:
+    found = checks["side_by_side"]
     assert found == {"same": True, "came": 16, "most": 2, "paid": 32}
 
 
-def test_a_client_that_is_kept_for_the_process_works_in_the_event_loop_of_each_task() -> None:
-    found = told("kept")["kept"]
+def test_a_client_that_is_kept_for_the_process_works_in_the_event_loop_of_each_task(checks: dict[str, Any]) -> None:
+    found = checks["kept"]
     assert (found["asked"], found["paid"]) == (6, 6)
     assert [text.count(f"task {number}") for number, text in enumerate(found["found"])] == [4, 4, 4]
 
 
-def test_a_task_that_is_to_stop_does_once_its_call_is_recorded_and_its_next_one_is_not_made() -> None:
+def test_a_task_that_is_to_stop_does_once_its_call_is_recorded_and_its_next_one_is_not_made(checks: dict[str, Any]) -> None:
     expected = ["Interrupted", "Interrupted", True, 1, 1, 0]
-    assert told("drained")["drained"] == dict.fromkeys(ONE + STREAMS, expected)
+    assert checks["drained"] == dict.fromkeys(ONE + STREAMS, expected)
 
 
-def test_what_comes_in_the_turn_in_which_its_task_is_stopped_is_recorded_and_not_asked_again() -> None:
+def test_what_comes_in_the_turn_in_which_its_task_is_stopped_is_recorded_and_not_asked_again(checks: dict[str, Any]) -> None:
     expected = {"whole": ["TimedOut", 1, 1, 1, 0], "streamed": ["TimedOut", 3, 1, 1, 0]}
-    assert told("struck")["struck"] == expected
+    assert checks["struck"] == expected
 
 
-def test_a_forked_process_is_counted() -> None:
+def test_a_forked_process_is_counted(checks: dict[str, Any]) -> None:
     where = "127.0.0.1:PORT/google.ai.generativelanguage.v1beta.GenerativeService/GenerateContent"
-    assert told("forked")["forked"] == {"asked": 1, "paid": 0, "past": [where]}
+    assert checks["forked"] == {"asked": 1, "paid": 0, "past": [where]}
 
 
-def test_methods_that_a_setting_names_are_recorded_and_what_only_looks_like_one_is_counted() -> None:
-    found = told("named", RUNNER_MODEL_ENDPOINTS="127.0.0.1:*/ours.Models/*")["named"]
+def test_methods_that_a_setting_names_are_recorded_and_what_only_looks_like_one_is_counted(checks: dict[str, Any]) -> None:
+    found = checks["named"]
     where = "127.0.0.1:PORT/ours.Models"
     past = ["127.0.0.1:PORT/theirs.Models/Embed", f"{where}/Tell"]
     assert found == {"models": [f"{where}/Ask"], "paid": 1, "past": past}
 
 
-def test_where_a_stand_in_answers_none_is_made() -> None:
-    found = told("redirected")["redirected"]
+def test_where_a_stand_in_answers_none_is_made(checks: dict[str, Any]) -> None:
+    found = checks["redirected"]
     assert found == {"said": ["UsageError"], "by": len(ONE + STREAMS), "asked": 0, "in doubt": 0}
