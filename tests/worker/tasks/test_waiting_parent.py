@@ -15,6 +15,7 @@ from runner.client import Client
 from runner.providers.redis.connection import connect
 from runner.tasks import waiting_parent
 from runner.testing import WorkerProcess, children_of, leftovers
+from runner.testing import fleet as testing_fleet
 
 pytestmark = [
     pytest.mark.timeout(120),
@@ -43,15 +44,16 @@ def only_waits(pid: int) -> bool:
 
 @pytest.fixture
 def start(fleet: Any, tmp_path: Path) -> Any:
-    """Starts a worker by this program, whose parent only waits soon."""
+    """Starts a worker by this program, whose parent only waits soon: forked, unless by an interpreter's words."""
 
     def started(*words: str, program: str = SOON, pool: str = "auto", ends: bool = False) -> WorkerProcess:
         file, log = tmp_path / "soon.py", fleet.folder / "worker-0.log"
         file.write_text(program)
         settings = fleet.environment(RUNNER_PRELOAD="", PYTHONHASHSEED="0")
         command = [*(words or [sys.executable]), str(file), "worker", "--pool", pool]
+        launch = subprocess.Popen if words else testing_fleet.launch
         with log.open("wb") as out:
-            process = subprocess.Popen(
+            process = launch(
                 command, env=settings, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
             )
         leftovers.end_with_us(process.pid)
@@ -67,10 +69,6 @@ def waiting(start: Any, eventually: Any) -> Any:
     worker = start()
     eventually(lambda: only_waits(worker.pid), why="the parent only waits")
     return worker
-
-
-def test_it_has_let_go_of_what_it_imported(waiting: Any) -> None:
-    assert "site-packages" not in Path(f"/proc/{waiting.pid}/maps").read_text()
 
 
 def test_it_starts_what_is_needed_and_what_died(
@@ -89,7 +87,8 @@ def test_it_starts_what_is_needed_and_what_died(
     assert "exited with status -9; starting another" in fleet.log()
 
 
-def test_it_ends_its_workers_when_asked_and_then_itself(waiting: Any) -> None:
+def test_it_has_let_go_of_what_it_imported_and_ends_its_workers_when_asked_and_then_itself(waiting: Any) -> None:
+    assert "site-packages" not in Path(f"/proc/{waiting.pid}/maps").read_text()
     workers = children_of(waiting.pid)
     os.kill(waiting.pid, signal.SIGHUP)
     assert waiting.process.wait(60) == 0
@@ -135,13 +134,13 @@ def test_what_it_starts_has_the_same_options_and_import_path(
     """
     launcher = f"import sys\nsys.path[:] = {[*sys.path, str(pytestconfig.rootpath)]}\n{SOON}"
     python = getattr(sys, "_base_executable", sys.executable)
-    worker = start(python, "-I", "-O", "-X", "utf8", program=launcher, pool="threads")
+    worker = start(python, "-I", "-b", "-X", "utf8", program=launcher, pool="threads")
     eventually(lambda: only_waits(worker.pid), why="the parent only waits")
     os.kill(worker.main_pid(), signal.SIGKILL)
     flags = client.submit(crew_of(code)).wait(60).result
     assert worker.alive()
     assert "isolated=1" in flags
-    assert "optimize=1" in flags
+    assert "bytes_warning=1" in flags
     assert "utf8_mode=1" in flags
 
 
