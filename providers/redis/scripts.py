@@ -82,8 +82,9 @@ class LuaScript:
         self.argv: list[str] = [name for name, _ in typed]
         self.types: list[str] = [kind or "text" for _, kind in typed]
         body, libraries = _with_keys(source), list[str]()
+        words = _words(body)
         for lib in reversed(slots.get("USES", [])):
-            libraries = _used(_library(clock if lib == "now" else lib), [*libraries, body]) + libraries
+            libraries = _used(_library(clock if lib == "now" else lib), words) + libraries
         self.commands = sorted(set(_COMMAND.findall(" ".join([*libraries, body]))))
         if not _READS.issuperset(self.commands):
             if not rights.NEEDS.search(source):
@@ -108,9 +109,9 @@ class LuaScript:
             if any(f"{arg}_text" in text for text in [*libraries, body]):
                 binds.append(f"local {arg}_text=ARGV[{i}]")
         given = " ".join([*checks, *binds])
-        types = list[str]()
+        types, words = list[str](), _words(" ".join([given, *libraries, body]))
         for kind in reversed(_with_those_used(["wrong", *kinds])):
-            types = _used(_library(kind, "types"), [*types, given, *libraries, body]) + types
+            types = _used(_library(kind, "types"), words) + types
         start = f'local SCRIPT="{name}" local PROTOCOL={PROTOCOL}'
         self.text = " ".join([start, *types, given, _whole(numbers), *libraries, body]).encode()
         self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest()
@@ -261,14 +262,16 @@ def _library(name: str, folder: str = "lib") -> dict[str, str]:
     return {defined: _with_keys(one) for defined, one in found.items()}
 
 
-def _used(definitions: dict[str, str], after: list[str]) -> list[str]:
-    """Those of a library that are named in what comes after it: the server makes each of them with every call."""
+def _used(definitions: dict[str, str], words: set[str]) -> list[str]:
+    """Those of a library that are among the ``words`` of what comes after it, which then has theirs as well.
+
+    The server makes each of them with every call.
+    """
     found = list[str]()
-    words = {word for text in after for word in _words(text)}
     for name, one in reversed(definitions.items()):
         if name in words:
             found.insert(0, one)
-            words.update(_WORD.findall(one))
+            words |= _words(one)
     return found
 
 
