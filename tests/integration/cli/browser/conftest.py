@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from textual._compositor import Compositor
 from textual._context import visible_screen_stack
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
@@ -212,6 +213,11 @@ def _parsed_once(stylesheet: Stylesheet, *given: Any, **named: Any) -> list[Rule
     return _parsed[key]
 
 
+def _drawn_for_nobody(compositor: Compositor, **_: Any) -> None:
+    """In place of drawing each change for a terminal, of which there is none: `Screen.rows` draws all that is looked at."""
+    compositor._dirty_regions.clear()
+
+
 @pytest.fixture
 def play(monkeypatch: pytest.MonkeyPatch):
     """Runs a story on a screen of a size; gives the command with which the screen ended."""
@@ -219,6 +225,7 @@ def play(monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(f"textual.{module}.wait_for_idle", _at_once)
     monkeypatch.setattr(Pilot, "_wait_for_screen", _all_is_processed)
     monkeypatch.setattr(Stylesheet, "_parse_rules", _parsed_once)
+    monkeypatch.setattr(Compositor, "render_update", _drawn_for_nobody)
 
     def run(story: Story, source: Any, handler: Any = None, size: tuple[int, int] = (80, 24)) -> Command | None:
         app = Browser(source, handler or FakeHandler())
