@@ -42,7 +42,7 @@ _HEEDED = frozenset({"PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "TZ"})
 IMPORTED = "PYTHON_IMPORTED"
 """A variable of our own: what a server imports besides, for processes that have it."""
 
-NOTHING = "-"  #: for processes that need nothing of all that: their server is there in a fifth of the time
+NOTHING = "-"  #: among those, for processes that need nothing else: their server is there in a fifth of the time
 
 _COMMAND = ["-m", "runner"]
 
@@ -213,8 +213,12 @@ def main(number: int) -> None:
 
     What somebody ordered who is gone is killed.
     """
-    if os.environ.get(IMPORTED) != NOTHING:
+    imported = os.environ.get(IMPORTED, "").split(",")
+    if NOTHING not in imported:
         _import()
+    for name in filter(None, imported):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
     gc.collect()
     gc.freeze()  # no fork looks through it again
     assert threading.active_count() == 1  # a fork has only the one that forks
@@ -270,7 +274,7 @@ def _import() -> None:
         adapters.preload("crewai-flow")
     process_setup._preloaded.clear()  # so that a worker does again what it does beside importing
     exec(preloaded.IMPORTS, {})
-    for name in (*WITH_THE_FIRST, *preloaded.OF_AGENTS, *filter(None, os.environ.get(IMPORTED, "").split(","))):
+    for name in (*WITH_THE_FIRST, *preloaded.OF_AGENTS):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     for name in scripts.names():

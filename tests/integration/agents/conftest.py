@@ -1,7 +1,7 @@
-"""MCP servers of our own, as processes."""
+"""MCP servers of our own, as processes, which are forked of one that has imported what they need."""
 
+import os
 import socket
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
+from ...support.fork_server import IMPORTED, NOTHING, ForkServer
 from ...support.later import Later
 
 mcp = Later("runner.agents.mcp")
 
 SERVER = Path(__file__).parent / "server.py"
+FORKED = Path(__file__).parents[2] / "support/forked.py"
+OF_SERVERS = ",".join((NOTHING, "mcp.server.mcpserver", "mcp.server.stdio", "uvicorn", "sse_starlette"))
 
 
 @dataclass
@@ -22,21 +25,30 @@ class Notes:
     """The server's own account."""
 
     log: Path
+    forks: Path
 
     def lines(self) -> list[str]:
         return self.log.read_text().splitlines() if self.log.exists() else []
 
+    @property
+    def words(self) -> list[str]:
+        """What starts the server, after the interpreter."""
+        return ["-IS", *map(str, (FORKED, self.forks, SERVER, self.log, "stdio"))]
+
     def stdio(self, **about: Any) -> Any:
-        return mcp.MCPServerStdio(command=sys.executable, args=[str(SERVER), str(self.log), "stdio"], **about)
+        return mcp.MCPServerStdio(command=sys.executable, args=self.words, **about)
 
 
 @pytest.fixture
-def notes(tmp_path: Path) -> Notes:
-    return Notes(tmp_path / "notes.log")
+def notes(tmp_path: Path, processes_are_forked: ForkServer) -> Notes:
+    environment = {**os.environ, IMPORTED: OF_SERVERS}
+    return Notes(tmp_path / "notes.log", processes_are_forked.path(sys.executable, environment))
 
 
 @pytest.fixture
-def listening(notes: Notes, eventually: Callable[..., Any]) -> Iterator[Callable[[str], Any]]:
+def listening(
+    notes: Notes, processes_are_forked: ForkServer, eventually: Callable[..., Any]
+) -> Iterator[Callable[[str], Any]]:
     """A server at an address, by streamable HTTP or server-sent events."""
     processes = []
 
@@ -44,7 +56,10 @@ def listening(notes: Notes, eventually: Callable[..., Any]) -> Iterator[Callable
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        process = subprocess.Popen([sys.executable, str(SERVER), str(notes.log), transport, str(port)])
+        process = processes_are_forked.popen(
+            [sys.executable, str(SERVER), str(notes.log), transport, str(port)],
+            env={**os.environ, IMPORTED: OF_SERVERS},
+        )
         processes.append(process)
 
         def answers() -> bool:

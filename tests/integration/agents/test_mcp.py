@@ -91,7 +91,7 @@ def test_a_server_gets_the_environment_that_it_is_given_and_no_keys_of_the_worke
 def test_a_server_that_dies_is_started_again_for_the_next_call(notes):
     with mcp.connections():
         tools = {one.name: one for one in mcp.mcp_tools(notes.stdio())}
-        with pytest.raises(TaskError, match="the MCP server 'server' does not answer 'die'"):
+        with pytest.raises(TaskError, match="the MCP server 'forked' does not answer 'die'"):
             tools["die"].run()
         assert tools["add"].run(a=1, b=1) == "2"
     assert notes.lines().count("begun stdio") == 2

@@ -26,7 +26,7 @@ CREW = """
             call = {{"name": "add", "arguments": json.dumps({{"a": 1, "b": 2}})}}
             return [{{"id": "c", "type": "function", "function": call}}]
 
-    server = MCPServerStdio(command={python!r}, args=[{server!r}, {log!r}, "stdio"])
+    server = MCPServerStdio(command={python!r}, args={words!r})
     agent = Agent(role="counter", llm=Model("mine"), mcps=[server])
     crew = Crew(tasks=[Task(name="t", description="Count.", agent=agent)])
 """
@@ -38,7 +38,7 @@ def test_tools_of_a_server_in_a_task_whose_worker_is_killed(
 ) -> None:
     flag = tmp_path / "died"
     fleet.start("--concurrency", "1", "--pool", pool, RUNNER_CRASH_AT=f"step recorded, task not ended:{flag}")
-    code = CREW.format(python=sys.executable, server=str(Path(__file__).parent / "server.py"), log=str(notes.log))
+    code = CREW.format(python=sys.executable, words=notes.words)
     result = client.submit(write_crew(code)).wait(60)
     assert (result.status, result.result) == ("completed", "3 by 4 tools"), result
     assert flag.exists()
