@@ -1,14 +1,30 @@
-"""Each provider passes the published suite."""
+"""Each provider passes the published suite, whose other processes are forked here."""
 
+import os
 import sqlite3
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from redis import Redis
 
 from runner.providers import BaseProvider, JsonProvider, RedisProvider, SqliteProvider
-from runner.testing import ProviderConformance
+from runner.testing import ProviderConformance, writers
+
+from ...support.fork_server import ForkServer
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _writers_are_forked(processes_are_forked: ForkServer) -> Iterator[None]:
+    def popen(words: list[str], **options: Any) -> "subprocess.Popen[Any]":
+        return processes_are_forked.popen(words, **{**options, "env": os.environ})  # what they import is on its path
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writers, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": popen}))
+        yield
 
 
 class TestJson(ProviderConformance):
