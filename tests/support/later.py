@@ -15,7 +15,7 @@ class Later:
     """A package that is imported when it is first used. Where it is not installed the tests of the file are skipped."""
 
     def __init__(self, name: str) -> None:
-        if importlib.util.find_spec(name) is None:
+        if importlib.util.find_spec(name.partition(".")[0]) is None:
             pytest.skip(f"{name} is not installed", allow_module_level=True)
         self._name = name
         NAMES.append(name)

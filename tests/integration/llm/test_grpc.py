@@ -88,7 +88,7 @@ def test_what_is_asked_paid_and_in_doubt(client: str) -> None:
 @pytest.fixture(scope="module")
 def checks() -> dict[str, Any]:
     """What came of each case of more than one call, of one program; the setting is of the methods that one asks."""
-    cases = ("forked", "side_by_side", "kept", "named", "redirected", "drained", "struck")  # gRPC's threads are no fork's
+    cases = ("forked", "side_by_side", "kept", "named", "redirected", "drained", "struck")  # a fork is before threads
     return told(*cases, RUNNER_MODEL_ENDPOINTS="127.0.0.1:*/ours.Models/*")
 
 
@@ -103,12 +103,16 @@ def test_a_client_that_is_kept_for_the_process_works_in_the_event_loop_of_each_t
     assert [text.count(f"task {number}") for number, text in enumerate(found["found"])] == [4, 4, 4]
 
 
-def test_a_task_that_is_to_stop_does_once_its_call_is_recorded_and_its_next_one_is_not_made(checks: dict[str, Any]) -> None:
+def test_a_task_that_is_to_stop_does_once_its_call_is_recorded_and_its_next_one_is_not_made(
+    checks: dict[str, Any],
+) -> None:
     expected = ["Interrupted", "Interrupted", True, 1, 1, 0]
     assert checks["drained"] == dict.fromkeys(ONE + STREAMS, expected)
 
 
-def test_what_comes_in_the_turn_in_which_its_task_is_stopped_is_recorded_and_not_asked_again(checks: dict[str, Any]) -> None:
+def test_what_comes_in_the_turn_in_which_its_task_is_stopped_is_recorded_and_not_asked_again(
+    checks: dict[str, Any],
+) -> None:
     expected = {"whole": ["TimedOut", 1, 1, 1, 0], "streamed": ["TimedOut", 3, 1, 1, 0]}
     assert checks["struck"] == expected
 
@@ -118,7 +122,9 @@ def test_a_forked_process_is_counted(checks: dict[str, Any]) -> None:
     assert checks["forked"] == {"asked": 1, "paid": 0, "past": [where]}
 
 
-def test_methods_that_a_setting_names_are_recorded_and_what_only_looks_like_one_is_counted(checks: dict[str, Any]) -> None:
+def test_methods_that_a_setting_names_are_recorded_and_what_only_looks_like_one_is_counted(
+    checks: dict[str, Any],
+) -> None:
     found = checks["named"]
     where = "127.0.0.1:PORT/ours.Models"
     past = ["127.0.0.1:PORT/theirs.Models/Embed", f"{where}/Tell"]

@@ -7,7 +7,10 @@ import pytest
 
 from runner.journal.context_state import Snapshot, puts
 
-memory = pytest.importorskip("langgraph.store.memory", reason="LangGraph is missing")
+from ...support.later import Later
+
+memory = Later("langgraph.store.memory")
+pytestmark = pytest.mark.slow  # importing it opens a socket, and takes half a second
 
 
 def name_of(of: type) -> str:

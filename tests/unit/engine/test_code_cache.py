@@ -91,7 +91,7 @@ def test_a_process_has_open_files_for_those_it_keeps_and_none_for_a_cache_that_i
         handles = Path("/proc/self/fd").iterdir()
         return sum(os.path.realpath(one).startswith(f"{tmp_path}/cache/bundles/") for one in handles)
 
-    cache, crews = CodeCache(store, tmp_path / "cache", size=3), [submitted(f"c{number}") for number in range(12)]
+    cache, crews = CodeCache(store, tmp_path / "cache", size=3), [submitted(f"c{number}") for number in range(6)]
     for crew in (*crews, *crews):
         load(cache, crew)
         assert opened() <= 3

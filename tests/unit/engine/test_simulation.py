@@ -45,6 +45,7 @@ def test_the_laws_hold_in_a_hundred_histories(world: ModuleType, tmp_path: Path)
         world.World(seed, tmp_path).run()
 
 
+@pytest.mark.slow
 def test_a_seed_gives_the_same_history_again(world: ModuleType, tmp_path: Path) -> None:
     for seed in range(2):
         first, second = world.World(seed, tmp_path), world.World(seed, tmp_path)
@@ -54,6 +55,7 @@ def test_a_seed_gives_the_same_history_again(world: ModuleType, tmp_path: Path) 
         assert first.account.paid == second.account.paid
 
 
+@pytest.mark.slow
 def test_executors_that_are_gone_have_no_open_files(world: ModuleType, tmp_path: Path) -> None:
     """A worker that failed inside the runner goes on with another executor, as often as it must."""
 

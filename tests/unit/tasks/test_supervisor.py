@@ -297,7 +297,9 @@ class SetForwardUnderAnother(SetForward):
         self.answers |= {"leader": "another|here:9", "connected": {7, 9}}
 
 
-@pytest.mark.parametrize("kind", [StandsStill, SetForward, SetForwardUnderAnother])
+@pytest.mark.parametrize(
+    "kind", [StandsStill, *(pytest.param(one, marks=pytest.mark.slow) for one in (SetForward, SetForwardUnderAnother))]
+)
 def test_no_task_is_taken_of_workers_that_live_wherever_all_stand_still_or_the_clock_is_set_forward(
     monkeypatch: pytest.MonkeyPatch, kind: type[StandsStill]
 ) -> None:

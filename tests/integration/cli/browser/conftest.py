@@ -214,7 +214,7 @@ def _parsed_once(stylesheet: Stylesheet, *given: Any, **named: Any) -> list[Rule
 
 
 def _drawn_for_nobody(compositor: Compositor, **_: Any) -> None:
-    """In place of drawing each change for a terminal, of which there is none: `Screen.rows` draws all that is looked at."""
+    """In place of drawing each change for a terminal, of which there is none: `Screen.rows` draws what is looked at."""
     compositor._dirty_regions.clear()
 
 
