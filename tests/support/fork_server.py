@@ -213,10 +213,8 @@ def main(number: int) -> None:
 
     What somebody ordered who is gone is killed.
     """
-    imported = os.environ.get(IMPORTED, "").split(",")
-    if NOTHING not in imported:
-        _import()
-    for name in filter(None, imported):
+    names = os.environ.get(IMPORTED, "").split(",")
+    for name in filter(None, names if NOTHING in names else [*_import(), *names]):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     gc.collect()
@@ -266,20 +264,17 @@ def main(number: int) -> None:
             poll.register(end, select.POLLIN)
 
 
-def _import() -> None:
-    """What workers and commands import, and what they look up once."""
+def _import() -> Sequence[str]:
+    """What workers and commands import, and what they look up once. Returns the names of what else they import."""
     preloaded.remember_entry_points()
     with contextlib.suppress(Exception):  # a worker says it
         adapters.preload("crewai")
         adapters.preload("crewai-flow")
     process_setup._preloaded.clear()  # so that a worker does again what it does beside importing
     exec(preloaded.IMPORTS, {})
-    for name in (*WITH_THE_FIRST, *preloaded.OF_AGENTS):
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
-    for name in scripts.names():
-        scripts.load(name)
+    scripts.read()
     platform.platform()  # for which it starts a process
+    return *WITH_THE_FIRST, *preloaded.OF_AGENTS
 
 
 def _kill(pid: int) -> None:
