@@ -82,6 +82,14 @@ class OneByOne:
             self._next()
 
 
+async def _keep(*_: object, **__: object) -> None:
+    """What ``shutdown_default_executor()`` does here: nothing, as all tasks share the threads."""
+
+
+def _refuse(*_: object) -> None:
+    raise RuntimeError("this event loop is shared by many tasks: Task(pool='process') gives this one a loop of its own")
+
+
 class TaskLoop:
     """The thread that many tasks share, and its event loop.
 
@@ -120,6 +128,9 @@ class TaskLoop:
         asyncio.set_event_loop(self.loop)
         self.loop.set_task_factory(Coroutines(self).new_task)
         self.loop.set_default_executor(ThreadPoolExecutor(self._threads, thread_name_prefix="of-a-task"))
+        self.loop.shutdown_default_executor = _keep  # type: ignore[method-assign]  # of this loop alone
+        self.loop.set_default_executor = _refuse  # type: ignore[method-assign, assignment]  # of this loop alone
+        self.loop.set_task_factory = _refuse  # type: ignore[method-assign,assignment]  # of this loop alone
         try:
             while self.restarts:
                 self._run_until_stopped()

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -64,6 +65,20 @@ def test_code_that_stops_the_loop_stops_no_task(tasks: Any) -> None:
     tasks.begin(lambda: waiter().awaited(stops()))
     tasks.turned()
     assert tasks.results() == ["continued"]
+
+
+def test_code_changes_nothing_of_the_loop_that_others_need(tasks: Any) -> None:
+    async def changes() -> str:
+        loop = asyncio.get_running_loop()
+        with pytest.raises(RuntimeError, match="shared by many tasks"):
+            loop.set_task_factory(None)
+        with pytest.raises(RuntimeError, match="shared by many tasks"):
+            loop.set_default_executor(ThreadPoolExecutor(1))
+        await loop.shutdown_default_executor()
+        return await asyncio.to_thread(lambda: "in a thread")
+
+    tasks.begin(lambda: waiter().awaited(changes()))
+    assert tasks.results() == ["in a thread"]
 
 
 def test_a_loop_that_breaks_ends_its_process(
