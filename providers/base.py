@@ -107,7 +107,10 @@ class BaseProvider(BaseModel, ABC):
 
     @abstractmethod
     def from_checkpoint(self, location: str) -> str:
-        """Return the data of a checkpoint, exactly as stored. Raises `CheckpointNotFound` or `CheckpointTorn`."""
+        """Return the data of a checkpoint, exactly as stored.
+
+        Raises `CheckpointNotFound`, and `CheckpointTorn` if the provider can detect that.
+        """
 
     async def afrom_checkpoint(self, location: str) -> str:
         """`from_checkpoint` without blocking the event loop."""
@@ -118,7 +121,10 @@ class BaseProvider(BaseModel, ABC):
         raise NotImplementedError(f"{type(self).__name__} cannot list checkpoints: name one by its own location")
 
     def latest(self, location: str, branch: str | None = None) -> CheckpointInfo:
-        """Return the newest complete checkpoint, with a warning for torn ones. Raises `CheckpointNotFound`."""
+        """Return the newest complete checkpoint. Torn ones are skipped, with a warning that names them.
+
+        Raises `CheckpointNotFound`.
+        """
         for _ in range(_PATIENCE):
             try:
                 return self._newest_whole(location, branch)
@@ -177,7 +183,10 @@ def make_id(parent_id: str | None = None) -> str:
 
 
 def micros(checkpoint_id: str | None) -> int | None:
-    """Return an id's time in microseconds, None for another form. Random digits count as the end of the second."""
+    """Return when an id was made, in microseconds; None for an id of another form.
+
+    Another writer's id may have random digits in place of the microseconds, so it counts as the end of its second.
+    """
     found = _ID.match(checkpoint_id or "")
     if not found:
         return None
@@ -257,12 +266,7 @@ def excess(
     complete: Callable[[L], bool] = lambda _: True,
     held: Collection[str] = (),
 ) -> list[L]:
-    """Return the checkpoints of a branch (oldest first) to remove so that ``max_keep`` are kept, in the order of
-    removal.
-
-    With ``head``, that one counts as the newest, whatever the clocks said, and the lines of ``held`` checkpoints are
-    left alone. A torn checkpoint does not count as kept: it is removed together with those older than the oldest kept.
-    """
+    """Return the checkpoints of a branch (oldest first) to remove, in this order, so that ``max_keep`` are kept."""
     line = list(branch)
     if head is not None:
         beside = _beside(branch, head, {other for other in held if other != head})

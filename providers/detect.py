@@ -14,7 +14,10 @@ _SUFFIXES = {".db", ".sqlite", ".sqlite3"}
 
 
 def detect_provider(location: str | Path) -> BaseProvider:
-    """The provider of a location or checkpoint: Redis, SQLite, an installed one for another scheme, else JSON files."""
+    """The provider of a location, or of one checkpoint: Redis for its URLs, SQLite for its files, else JSON files.
+
+    A location with another scheme (``s3://...``) is for the provider that is installed under that name.
+    """
     text = str(location)
     if text.startswith(REDIS_SCHEMES):
         from runner.providers.redis.provider import RedisProvider  # a crew file pays for Redis when it uses it

@@ -39,7 +39,10 @@ os.register_at_fork(after_in_child=_after_fork)
 
 @contextlib.contextmanager
 def marking_ahead() -> Iterator[None]:
-    """In here a run's checkpoint is marked before others can see it; a mark that is not held at the end goes."""
+    """In here a run writes a checkpoint and then holds it: it is marked before others can see it.
+
+    What is marked so and not held at the end is marked no more: the write failed, or the provider writes elsewhere.
+    """
     ahead: set[str] = set()
     token = _ahead.set(ahead)
     try:

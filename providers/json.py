@@ -1,6 +1,7 @@
 """Checkpoints as files: ``LOCATION/BRANCH/ID_p-PARENT.json``, for people to read and for tools to copy.
 
-A file is written under a hidden name, locked, synced and renamed: what a dead writer left is removed.
+A file appears under its name when all of it is on the disk: it is written under a hidden name, synced, and renamed. Its
+writer holds a lock on it meanwhile, so what a dead one left is known, and removed by the next writer.
 """
 
 import contextlib
@@ -105,7 +106,10 @@ class JsonProvider(BaseProvider):
         return str(path)
 
     def prune(self, location: str, max_keep: int, *, branch: str = "main", head: str | None = None) -> int:
-        """Remove the oldest files of a branch, renamed ones too, except lines in flight other than ``head``'s."""
+        """Remove the oldest files of a branch, and leave the lines in flight alone that are not ``head``'s.
+
+        In a branch's folder where no file is named as checkpoints are, each JSON file is one: they were renamed.
+        """
         check_keep(max_keep)
         folder = _folder(location, branch)
         removed = 0

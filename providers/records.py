@@ -142,8 +142,10 @@ class EventDetails(TypedDict, total=False):
 
 
 class Ending(TypedDict, total=False):
-    """What is stored with a task's output: what was replayed since its last record, what it used, and for how long its
-    last attempt took. ``process`` and ``queue``: what is claimed with it, see `runner.engine.ports.ClaimedTask.commit`.
+    """What is stored with a task's output: what was replayed since its last record, and what it used.
+
+    ``ms`` is how long its last attempt took. ``process`` and ``queue``: what is claimed with it, see
+    `runner.engine.ports.ClaimedTask.commit`.
     """
 
     replayed: Required[Counters | int]
@@ -204,7 +206,10 @@ class CheckpointRecord:
 
 @dataclass(frozen=True, slots=True)
 class BranchRecord:
-    """A branch: where it left its ``parent``, "" for main, and the ``inputs`` that differ from the run's."""
+    """A branch as it stands. ``parent``, ``parent_seq`` and ``checkpoint`` say where it left another one; "" for main.
+
+    ``inputs`` are those that differ from the run's.
+    """
 
     name: str
     status: RunStatus
@@ -383,8 +388,10 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Regrown:
-    """How a branch of a growing plan begins: the tasks to run, its parents' void ones, inputs merged over
-    what its tasks share, and the tasks that begin from what they have recorded."""
+    """How a branch of a growing plan begins: the tasks to run, and its parents' void ones.
+
+    ``laid`` are inputs merged over what its tasks share, ``kept`` the tasks that begin from what they have recorded.
+    """
 
     ready: Sequence[PlannedTask]
     void: frozenset[str]
@@ -404,7 +411,10 @@ class HeldClaim:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """The answer to a heartbeat. ``stood`` is False if the lease was gone; ``number`` only grows, unless restored."""
+    """The answer to a heartbeat. ``stood`` is False where the lease was gone: other workers hold the claims now.
+
+    ``number`` counts the beats of a registration; it only grows, unless the store was restored to an earlier state.
+    """
 
     stood: bool
     recheck: int

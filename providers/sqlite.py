@@ -1,4 +1,7 @@
-"""Checkpoints in one SQLite file, a row each. It is in WAL mode and synced at each write, by any processes."""
+"""Checkpoints in one SQLite file: a table ``checkpoints``, one row each, in the order of their row ids.
+
+Any SQLite that Python has will do. The file is in WAL mode and synced at each write; several processes may write.
+"""
 
 import contextlib
 import os

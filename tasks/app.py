@@ -70,7 +70,10 @@ def transport_options() -> dict[str, Any]:
 
 
 def transport_security() -> dict[str, Any] | None:
-    """Return the TLS options, which kombu's form of the URL does not contain for sentinels and clusters."""
+    """Return the TLS options, which kombu's form of the URL does not contain for sentinels and clusters.
+
+    Flower's own client never reads them there.
+    """
     watched = _watched()
     url = _broker()
     options = (

@@ -70,8 +70,10 @@ class Coroutines:
 
 
 class Step(SwitchingTask):
-    """The greenlet in which one step runs. It is reused for steps of any coroutine: one that waits for a model needs
-    none, and a greenlet's stack takes as much memory as everything else of a waiting task.
+    """The greenlet in which one step runs.
+
+    It is reused for steps of any coroutine: one that waits for a model needs none, and a greenlet's stack takes as much
+    memory as everything else of a waiting task.
     """
 
     def __init__(self, loop: Loop, kept: "list[Step]") -> None:

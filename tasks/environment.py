@@ -1,6 +1,7 @@
 """Starts a worker in another Python environment: ``python -m runner.tasks.environment``.
 
-It builds that and becomes its worker, in the same process; if it cannot, one that fails the runs that ask for it.
+It builds the environment, or waits for who does, and becomes a worker of its interpreter: the same process, so that
+its parent, signals and limits stay. Where it cannot be built, it becomes one that fails the runs that ask for it.
 """
 
 import logging

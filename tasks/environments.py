@@ -60,8 +60,11 @@ class WorkerEnvironments(Environments):
         return False
 
     def _send_on(self, job: Job, queue: str) -> None:
-        """Put a job into that queue, unless it is one that comes again and still waits there: a build takes minutes, in
-        which the supervisor sends it once a second, and the next runs would wait behind all of these."""
+        """Put a job into that queue, unless it comes again and still waits there.
+
+        A build takes minutes, in which the supervisor sends it once a second, and the next runs would wait behind all
+        of these.
+        """
         if job in self._sent and self._broker.depth(queue):
             return
         self._broker.send(job, queue)
@@ -109,7 +112,8 @@ def _warn(digest: str, why: str) -> None:
 def end_when_idle() -> None:
     """In the main process of a worker in another environment: end it when it had nothing to do for long.
 
-    Counted from when it takes jobs: a slow start would else end it, again and again, before its first job.
+    Counted from when it takes jobs: a busy machine may take longer to start it than it would wait for a job, and would
+    start and end it again and again, with its first job never done.
     """
     if OWN in os.environ:
         worker_ready.connect(_begin_to_watch)

@@ -11,7 +11,10 @@ UNWATCHED = -1  #: in the place of a file: of a process that has exited, or that
 
 
 class ExitWatch:
-    """A wait that ends when a watched process exits, or at `wake`, from any thread or signal handler."""
+    """A wait that ends early when a watched process exits, or when `wake` is called.
+
+    `wake` may be called from any thread and in a signal's handler; the other methods are for the thread that waits.
+    """
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe()

@@ -100,7 +100,10 @@ def _netloc(address: str, port: int) -> str:
 
 
 class _Watch(threading.Thread):
-    """Announces that Flower is running, so that workers that start later send events from their first job on."""
+    """Announces that Flower is running, so that workers that start later send events from their first job on.
+
+    Running workers are asked now; Flower itself asks again every few seconds.
+    """
 
     def __init__(self, store: Store) -> None:
         super().__init__(name="watch", daemon=True)

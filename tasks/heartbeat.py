@@ -1,6 +1,7 @@
 """The heartbeat of a worker: renews its lease, watches its pool, and detects claims that it has lost.
 
-A thread of the main process beats, on the connection whose closing tells that the process died.
+One thread of the main process beats the lease for the whole worker: a pool child may hold its GIL for a minute. The
+connection it beats on is the one whose closing tells the supervisor that the process died.
 """
 
 import contextlib
@@ -248,7 +249,10 @@ class Heartbeat(threading.Thread):
         return getattr(connection, "_sock", None)
 
     def _not_now(self, error: Exception) -> None:
-        """Retry on the connection that shows this worker's life; close it only once a new one is registered."""
+        """The store is away, or refuses: retry on the connection by which the supervisor sees that this worker lives.
+
+        If a new connection may reach another server, the old one stays open until the new one is registered.
+        """
         outage.begins(self, error)
         if not isinstance(error, NotNow):
             self._disconnect()

@@ -6,7 +6,10 @@ from typing import Any
 
 
 class LineHandler(logging.StreamHandler[Any]):
-    """Writes each record as the `logging.StreamHandler` that it replaces, ``former``, does, in one Python call."""
+    """Writes each record to a stream as `logging.StreamHandler` does: in one Python call instead of nine.
+
+    ``former`` is the handler that it replaces.
+    """
 
     def __init__(self, former: "logging.StreamHandler[Any]") -> None:
         super().__init__(former.stream)

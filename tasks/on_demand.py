@@ -1,6 +1,7 @@
-"""Starts a worker's processes when its fleet first has a task for one: they take a third of an idle worker's memory.
+"""Starts a worker's processes when its fleet first has a task for one.
 
-Once one worker had to start them, the others do, too: each is to take over at once.
+They take a third of an idle worker's memory, and a fleet whose tasks all wait for models has no use for them. Once one
+worker of a fleet has had to start them, the others do so too: each is to take over at once what another one leaves.
 """
 
 import json

@@ -55,9 +55,10 @@ def run(
     tries: int | None = None,
     before: Mapping[str, Any] | None = None,
 ) -> int:
-    """Keep a worker running in each of these environments until asked to end, or until ``until()`` is true.
+    """Keep a worker running in each of these environments until asked to end, or until ``until()`` says so.
 
-    Returns the exit code, also after ``tries`` early deaths of one. ``before``: see `runner.tasks.waiting_parent`.
+    Returns the exit code. After ``tries`` deaths of one in a row, each soon after the start, it gives up.
+    ``before`` is what this process knew before it only waited: see `runner.tasks.waiting_parent`.
     """
     asked: list[int] = []
     # A worker is always told by SIGTERM; the first pipe says what we were told by. By the other one it requests other

@@ -155,13 +155,20 @@ class Pool(AsynPool):
     # -- those that end
 
     def _event_process_exit(self, hub: Any, proc: Any) -> None:
-        """Replace a dead child at once, which the kernel may report a moment later than its files are closed."""
+        """Replace a dead child at once.
+
+        The pool learns of its death when its files are closed, often a moment before the kernel can report it. It would
+        then find no child to replace, and check again after five seconds.
+        """
         await_end(proc.pid)
         super()._event_process_exit(hub, proc)
 
 
 def pass_over_loggers(process: Any) -> None:
-    """Keep billiard from renewing all loggers' locks in a child: Python does that at the fork already."""
+    """Keep billiard from visiting all loggers when a child starts, to give each of their handlers a new lock.
+
+    Python itself does that at the fork. Libraries have hundreds of loggers, and each visit copies a page of memory.
+    """
     manager, bootstrap, run = logging.root.manager, process._bootstrap, process.run
 
     def begin() -> Any:
@@ -178,7 +185,11 @@ def pass_over_loggers(process: Any) -> None:
 
 
 def _reserve_shared_memory() -> None:
-    """Allocate the pool's shared memory without the folder that billiard creates, and a killed worker leaves."""
+    """Allocate the pool's shared memory, of which each child takes a few bytes.
+
+    It is a file that is unlinked at once, but billiard creates a folder for it, which a killed worker would leave
+    behind.
+    """
     config = vars(multiprocessing.current_process())["_config"]
     if config.get("tempdir") is None:
         config["tempdir"] = tempfile.gettempdir()
@@ -229,7 +240,10 @@ def continues(received: str, runtime: float, id: str, name: str, kwargs: str) ->
 
 
 def _end() -> None:
-    """End this child now; the pool reads its reports first. Threads and exit handlers of a crew are not waited for."""
+    """End this child now. Its reports are in its pipe, which the pool reads before it looks for lost jobs.
+
+    A crew leaves threads and exit handlers behind, which are not waited for.
+    """
     with contextlib.suppress(Exception):
         for handler in logging.getLogger().handlers:
             handler.flush()

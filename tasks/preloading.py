@@ -1,4 +1,8 @@
-"""Imports the clients of models that the fleet uses before a task that this worker takes over needs them."""
+"""Imports the clients of models that the fleet uses before a task of this worker needs them.
+
+When a worker dies, another one takes over all its agents. If that has not imported the clients of their models, each of
+them would wait for the import.
+"""
 
 import gc
 import logging

@@ -72,8 +72,11 @@ def offered() -> int:
 
 
 def taken_slots(claims: Collection[HeldClaim], *, forked: bool) -> int:
-    """How many of a worker's slots have a task, or a job that is offered to a shared process. ``forked``: it has
-    processes; a claim whose process has a number, too, is that of a thread in a shared one, and takes none."""
+    """How many of a worker's slots have a task, or a job that is offered to a shared process.
+
+    ``forked``: it has processes; a claim whose process has a number, too, is that of a thread in a shared one, and
+    takes none.
+    """
     return sum("-" not in claim.process for claim in claims) + offered() if forked else len(claims)
 
 
@@ -199,8 +202,10 @@ class SharedProcess(sharing.Sharing):
         return self.may_share_process(claim.job) and len(_find(self._code)) < capacity.processes()
 
     def may_share_process(self, job: Job) -> bool:
-        """Whether a task may run in a shared process. Not in its last attempt: a task that keeps killing its process
-        would otherwise fail the runs of all tasks in it."""
+        """Whether a task may run in a shared process.
+
+        Not in its last attempt: a task that keeps killing its process would otherwise fail the runs of all tasks in it.
+        """
         return job.attempt < self._max_attempts
 
     def _refuse(self, adapter: str) -> None:

@@ -39,8 +39,9 @@ STILL_JOINING = 0.2  #: seconds until one is that was stopped, and may wait for 
 
 
 def leave_hangups_to_parent() -> None:
-    """Ignore SIGHUP, which a terminal that closes sends to all processes: the parent gets it, too, and asks its
-    workers to end, unless it runs under ``nohup``. With Celery's own handlers they would not drain.
+    """Ignore SIGHUP, which a terminal that closes sends to all processes: with Celery's handlers they would not drain.
+
+    The parent gets it, too, and asks its workers to end, unless it runs under ``nohup``.
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # no handler: billiard takes an interrupted read for the end
 
@@ -297,7 +298,10 @@ class TaskStops:
             raise here.cancel_scope.stopping
 
     def _look_again(self, seconds: float) -> None:
-        """Look at all of them again then, unless that is soon done anyway: one look serves many stopped tasks."""
+        """Look at all of them again then, unless that is soon done in any case.
+
+        Many tasks that are stopped together are not looked at by each of their timers.
+        """
         now = time.monotonic()
         if now < self._look_due <= now + seconds:
             return

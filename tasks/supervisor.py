@@ -1,4 +1,7 @@
-"""The supervisor: takes tasks back from dead workers, redelivers lost messages. Each worker has one; one leads."""
+"""The supervisor: takes tasks back from dead workers and redelivers lost messages. Every worker carries one; one leads.
+
+Two leaders do no harm: each action is one script that checks again before it acts.
+"""
 
 import contextlib
 import logging
@@ -122,7 +125,10 @@ class Supervisor:
         self._exits.wake()
 
     def _arrive(self) -> None:
-        """Read this connection's identity and what the server knows; nothing takes effect before all is known."""
+        """Read this connection's identity on the server: connections are judged only on the server that saw them open.
+
+        Nothing takes effect before all is known: the store may refuse any of these commands, which are then repeated.
+        """
         workers = Workers(self._connect())
         server, client_id = workers.me()
         up = float(workers.client.info("server")["uptime_in_seconds"])
@@ -218,11 +224,11 @@ class Supervisor:
         return _is_here(worker) and worker.fields.get("pid") == os.getpid()
 
     def _reap_disconnected(self) -> None:
-        """A worker is dead when its connection is closed. Checked twice, so that one that has reconnected has time to
-        register.
+        """A worker is dead when its connection is closed.
 
-        Of a worker of this machine it is known whether it can: if its main process lives it is not dead, however long
-        it takes to reconnect, and its lease decides; if none of its processes lives, one look is enough.
+        Checked twice, so that one that has reconnected has time to register. Of a worker of this machine it is known
+        whether it can: if its main process lives it is not dead, however long it takes to reconnect, and its lease
+        decides; if none of its processes lives, one look is enough.
         """
         by_client = {
             int(worker.fields["client_id"]): worker
@@ -270,7 +276,10 @@ class Supervisor:
             self._reap(worker, f"no heartbeat for {lease:g} s", only_lapsed=True)
 
     def _compare_clocks(self, now: int) -> None:
-        """Give workers time if the store's clock was set forward, or this machine was suspended."""
+        """Give workers time if the store's clock was set forward, so that all leases seem to have expired.
+
+        The same happens if this machine was suspended: its own clock stood still.
+        """
         ahead = now / 1000 - time.monotonic()
         if (by := ahead - self._ahead) > self._settings.lease / 2:
             log.warning("the store's clock went forward by %.1f s; giving every worker a full lease to renew", by)

@@ -31,6 +31,7 @@ BROKEN = 75  #: exit code of a worker whose loop does not run any more
 
 class OneByOne:
     """Calls for a loop, each made when the work that the ones before it started waits, and none while they are held.
+
     The first is made at once if this is ``eager``. All methods are for the loop.
     """
 
@@ -159,14 +160,18 @@ class TaskLoop:
         self.call(self._to_begin.add, partial(self._begin, do))
 
     def stop(self, do: Callable[[], object]) -> None:
-        """Interrupt a task. Of a thousand that are stopped at once, each is handed back before the next is notified:
-        notifying all of them first took a second, in which other workers could have continued them.
+        """Interrupt a task.
+
+        Of a thousand that are stopped at once, each is handed back before the next is notified: notifying all of them
+        first took a second, in which other workers could have continued them.
         """
         self._to_stop.add(do)
 
     def loads(self, more: int) -> None:
-        """So many more tasks, or fewer, load what others will use: those are not to begin only to wait for it, or take
-        its time. They begin if it takes long, as they may be of other crews.
+        """So many more tasks, or fewer, load what others will use.
+
+        Those others are not to begin only to wait for it, or take its time. They begin if it takes long, as they may be
+        of other crews.
         """
         was, self._loads = self._loads, self._loads + more
         if not self._loads:

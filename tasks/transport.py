@@ -1,6 +1,7 @@
 """Celery's consumer on a Redis that may be unavailable: it waits and continues, like the rest of this package.
 
-Celery's own restarts late, and a refusal (a BRPOP is a write) ends the worker with its tasks in flight.
+Celery itself restarts the consumer seconds after a lost connection, and ends the worker after a refusal (a BRPOP is a
+write), and with it the tasks in flight.
 """
 
 import logging

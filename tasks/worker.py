@@ -73,7 +73,10 @@ def main() -> None:
 
 
 def _preload() -> None:
-    """Import before the fork what most crews need, or what `RUNNER_PRELOAD` names; the rest is imported when needed."""
+    """Import what crews need before processes are forked: what `RUNNER_PRELOAD` names, else what most need.
+
+    The names are those of adapters. The rest is imported with the first crew that needs it.
+    """
     log, said = logging.getLogger(__name__), set()
     chosen = os.environ.get("RUNNER_PRELOAD")
     for name in adapters.preloaded() if chosen is None else chosen.split(","):

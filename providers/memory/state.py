@@ -1,6 +1,7 @@
 """The data of a store in memory: runs with branches and tasks, workers with claims, messages, bundles.
 
-All of it is text or immutable records: no caller can change what is stored.
+All of it is text or immutable records, so no caller can change what is stored by changing what they gave, or were
+given.
 """
 
 import threading

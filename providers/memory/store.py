@@ -51,7 +51,10 @@ class MemoryStore:
         environments: str = ANY,
         nonce: str = "",
     ) -> Claim | Refusal:
-        """Take the job's task if it is free and its adapter fit. The same ``nonce`` gets the same answer again."""
+        """Take the job's task if it is free; one of an ``unfit`` adapter is left to others.
+
+        With a ``nonce``, who did not hear the answer can ask again: what was given stands.
+        """
         branch, memory = self._memory.branch(job.run_id, job.branch), self._memory
         if branch is None:
             return Refusal("gone")

@@ -64,7 +64,10 @@ class MemoryWorkers:
         dead: bool = False,
         max_handovers: int = 0,
     ) -> list[str]:
-        """Take back claims, see `runner.engine.ports.Workers.reap`; ``dead`` processes have begun no step since."""
+        """Take back the claims of a worker, or of one process. See `runner.engine.ports.Workers.reap`.
+
+        ``dead``: its processes are known to have died, so they have begun no step since.
+        """
         found = self._memory.workers.get(worker)
         if only_lapsed and found is not None and found.lapses_at > self._memory.now():
             return []

@@ -68,7 +68,11 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class Clustered:
-    """A cluster by some ``nodes``; a partition's ``tag``, "" for all; how many ``partitions``, 0 for the masters'."""
+    """A Redis Cluster, known by some of its ``nodes``.
+
+    ``tag`` decides the slot of one partition, "" for all of them. ``partitions`` is how many it is to have, 0 for one
+    on each master. ``options`` are those of TLS.
+    """
 
     nodes: tuple[tuple[str, int], ...]
     tag: str
@@ -144,7 +148,11 @@ def for_kombu(url: str) -> str:
 
 
 def identity(url: str) -> str:
-    """Return a name of the store that a URL leads to, without user and password. Raises `UsageError`."""
+    """Return a name of the store that a URL leads to, for files and folders. Raises `UsageError`.
+
+    It has neither user nor password, which may change. Two spellings of one address are one store; two names of one
+    machine are not known to be.
+    """
     url = standard(url)
     parts = urlsplit(url)
     if (found := watched(url)) is not None:

@@ -250,8 +250,10 @@ class ClaimedSteps:
             return True
 
     def _confirm(self) -> None:
-        """The notes of what left are in the store before that says less is under way: a record that no process received
-        would count as one of them."""
+        """See that the notes of what left are in the store, before it is said that less is under way.
+
+        A record that no process received would count as one of them.
+        """
         self._line.settle()
         if self._line.reconnected:
             self._note_surely()

@@ -139,7 +139,10 @@ class SecureSlotConnection(_ToSlotOwner, SSLConnection):
 
 
 def connections(found: Clustered, tag: str, options: Mapping[str, Any], *, follow: bool) -> ConnectionPool:
-    """Connections to the master of the tag's slot; commands ``follow`` moved keys unless the caller must know."""
+    """Connections to whichever master has the slot of the tag when each is opened.
+
+    Where keys have moved, a command ``follow``s them at once, unless its caller is to know that it has another server.
+    """
     kind = SecureSlotConnection if found.options.get("ssl") else SlotConnection
     tls = {name: one for name, one in found.options.items() if name != "ssl"}
     retry = {"retry": FOLLOW} if follow else {}

@@ -1,6 +1,7 @@
 """The Celery message of a job in the format of kombu 5.7 on Redis, as a template for scripts.
 
-The committing script pushes it, filled in by `send.lua`: committing and sending are one atomic step.
+The committing script itself pushes the message, so committing and sending are one atomic step. A message carries ids
+only. `send.lua` fills the places in; a contract test lets a stock Celery worker consume what comes out.
 """
 
 import base64
@@ -73,8 +74,9 @@ PARTS = 5  #: of a `first_message`
 
 
 def first_message(task: str, crew: str, queue: str, copy: int) -> tuple[str, ...]:
-    """Return the message of the first attempt at a task on the branch main, as the parts between which the run's id
-    stands. It is the ``copy``-th that its run sends.
+    """Return the message of the first attempt at a task on main, as the parts between which the run's id stands.
+
+    It is the ``copy``-th that its run sends.
     """
     branch, name = "main", _quoted(task)
     values = {

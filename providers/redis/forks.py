@@ -23,7 +23,10 @@ def position(
     branch: str | None = None,
     outputs: Iterable[str] = (),
 ) -> Position:
-    """Return the position of a checkpoint or a branch, with ``outputs`` there, in one trip. Raises `NotFound`."""
+    """Return the position of a checkpoint, or of a branch's head: by default the current one's. Raises `NotFound`.
+
+    It comes with those of the ``outputs`` that are committed there, in one round trip, however many branches there are.
+    """
     wanted = list(outputs)
     state, *found = scripts.load("find_position").at(
         client, run_id, name=branch or "", checkpoint=checkpoint or "", tasks=json.dumps(wanted, ensure_ascii=False)

@@ -102,7 +102,10 @@ _read: dict[str, Plan] = {}  #: the plans that were read last, by digest
 
 
 def read_plan(client: Client, run_id: str, digest: str = "") -> Plan:
-    """Return the bundle's plan, else the run's; one whose ``digest`` is known is not read. Raises `NotFound`."""
+    """Return the run's plan: its bundle's, else its own, also if that is of an earlier version. Raises `NotFound`.
+
+    With its ``digest``, a plan that was read before is not read again.
+    """
     if digest in _read:
         return _read[digest]
     home = keys.home_of(client)

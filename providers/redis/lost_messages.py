@@ -1,4 +1,8 @@
-"""Detects jobs whose messages were lost although their queue is not empty; `redeliver` sees empty queues only."""
+"""Detects jobs whose messages were lost although their queue is not empty; `redeliver` only looks at empty queues.
+
+A message can be lost with a worker that had taken it and not yet claimed its job. In a queue that never runs empty,
+only a look at what is in it tells.
+"""
 
 from collections.abc import Iterator
 

@@ -212,7 +212,10 @@ def _wants_password(text: str) -> bool:
 
 
 class Outage:
-    """When this process waits for the store: one log line as that begins, one as it ends, none for a first retry."""
+    """When this process waits for the store: one line of its log when that begins, and one when it ends.
+
+    A call that got through when it was first repeated has waited for nothing worth a line.
+    """
 
     def __init__(self) -> None:
         self.waiting: dict[object, float] = {}

@@ -31,7 +31,10 @@ _INDEXES = ("runs_key", "active_key", "expiring_key")
 
 
 def remove(client: Any, home: str, *, waits: bool = False) -> bool:
-    """Remove them, in a large store later with ``waits``. Returns whether there were any that could be."""
+    """Remove them. Returns whether there were any: not where the server refuses that, too, or another process looks.
+
+    ``waits``: in a large store that takes long; it is waited for, and what was asked is to be asked again then.
+    """
     mending = keys.key("mending_key", home=home)
     try:
         if not client.set(mending, LOOKING, nx=True, px=PAUSE_MS):

@@ -35,7 +35,10 @@ ALONE = Part(0, 1)
 
 @lru_cache(maxsize=64)  # it does not change
 def urls_of(url: str) -> tuple[str, ...]:
-    """Return a URL for each partition of a cluster, or its own. Raises `StoreUnreachable`, `UsageError`."""
+    """A URL for each partition of a Redis Cluster; of a single store, its own.
+
+    Raises `StoreUnreachable`, and `UsageError` if it asks for another number of partitions than there are.
+    """
     found = address.clustered(address.standard(url))
     if found is None or found.tag:
         return (url,)
@@ -69,7 +72,10 @@ def places_of(run_id: str, counts: Collection[int]) -> list[int]:
 
 
 def confirm(client: Client, url: str, part: Part) -> tuple[int, ...]:
-    """Return the numbers of servers there were, empty if unknown. Raises `UsageError` for another place."""
+    """How many servers there ever were, now included; empty if this one does not know (`settle`). One round trip.
+
+    Raises `UsageError` if it is not that one of so many.
+    """
     known = _known(client)
     if known is None:
         return (1,) if part.many == 1 else ()
@@ -84,7 +90,10 @@ def confirm(client: Client, url: str, part: Part) -> tuple[int, ...]:
 
 
 def settle(servers: Sequence[tuple[str, Client]]) -> tuple[int, ...]:
-    """Have each server know its place; return how many there ever were. Raises `UsageError` for a wrong place."""
+    """Have each of these servers know its place among them. Returns how many there ever were.
+
+    Raises `UsageError` if one of them has another place, or runs of its own that would not be looked for there.
+    """
     count = len(servers)
     counts, new = {count}, set[int]()
     for place, (url, client) in enumerate(servers):

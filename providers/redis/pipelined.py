@@ -71,7 +71,10 @@ class PipelinedConnection:
         """For whom the server watches a key, if nothing was sent since that may write there."""
 
     def side(self) -> Any:
-        """Return what one task writes to: this connection. Each task finds out for itself whether it may watch keys."""
+        """What one task writes to: the connection itself, as no other task does meanwhile.
+
+        Each task finds out for itself whether the server lets it watch keys: an ACL may have been given back.
+        """
         self.watches = True
         return self
 

@@ -63,7 +63,10 @@ class PostedSteps(ClaimedSteps):
     def post_step(
         self, step: str, value: str, *, replayed: Counters | int, entry: AccountKey, usage: Usage, reported: bool
     ) -> Callable[[], None]:
-        """Send a model call's record, as `record_step` does. The returned function waits; so does the next write."""
+        """Send the record of a model call, as `record_step` does, without waiting for the acknowledgement.
+
+        The returned function waits for it; so does whatever is written next.
+        """
         if replayed or entry.kind != "model" or not isinstance(line := self._line, PipelinedConnection):
             self.record_step(step, value, replayed=replayed, entry=entry, usage=usage, reported=reported)
             return _nothing

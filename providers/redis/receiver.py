@@ -7,7 +7,11 @@ from typing import Any
 
 
 def wait_in_system_call(connection: Any) -> bool:
-    """Have the system count a connection's waiting time, instead of `poll`. Returns whether it does."""
+    """Have the system count the time that a connection waits, which saves a `poll` before each `send` and `recv`.
+
+    It is the connection's ``socket_timeout``, in seconds. With TLS, and for a socket that is not the standard
+    library's, Python itself counts it. Returns whether the system does.
+    """
     sock, seconds = connection._sock, connection.socket_timeout
     if not seconds or getattr(type(sock), "recv_into", None) is not _plainly_received:
         return False
@@ -37,7 +41,10 @@ class Receiver:
         self._vain = self._asleep = 0
 
     def receive(self, sock: socket.socket, buffer: bytearray) -> int:
-        """Wait for bytes, and receive them into this buffer. Returns its size. See `wait_in_system_call`."""
+        """Receive into this buffer as much as there is, once there is something. Returns how many bytes.
+
+        The system counts the socket's time (see `wait_in_system_call`): raises `BlockingIOError` when it is up.
+        """
         if self._asleep:
             self._asleep -= 1
         else:

@@ -77,8 +77,9 @@ def ledger_line(field: str, counts: str, details: str | None) -> LedgerRow:
 
 
 def ledger_lines(counts: Mapping[str, str], run: Mapping[str, str]) -> list[LedgerRow]:
-    """Return the rows of a run's ledger, by branch (main first), task, agent and model: from the ledger's fields, and
-    those of the run that have its tokens.
+    """Return the rows of a run's ledger, by branch (main first), task, agent and model.
+
+    They are made of the ledger's fields, and of those of the run that have its tokens.
     """
     lines = [ledger_line(field, many, run.get(f"tokens{field}")) for field, many in counts.items()]
     return sorted(lines, key=lambda line: (line.branch != "main", line.branch, line.task, line.agent, line.model))

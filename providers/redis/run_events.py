@@ -143,8 +143,10 @@ class RunEvents(PostedSteps):
             self._line.send_nowait(self._append.packed(*batch.slots), heard=batch.hear)
 
     def _send_deferred(self) -> None:
-        """The same, where nothing was written for a moment. Nothing is sent between a record and its answer, nor after
-        what may be lost: there it is left to the next write."""
+        """The same, where nothing was written for a moment.
+
+        Nothing is sent between a record and its answer, nor after what may be lost: there it is left to the next write.
+        """
         with self._lock:
             self._is_awaited = False
             is_sure = self._sent is None or self._sent.sequence is not None

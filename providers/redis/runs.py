@@ -116,10 +116,10 @@ class Runs:
     def progress(
         self, run_id: str, branch: str | None = None, *, after: str = "", block_ms: int = 0
     ) -> tuple[RunStatus, int, str]:
-        """How a branch stands, how many tasks of it are left, and the stream id of what was the run's newest event
-        just before. ``branch``: None for the current one. One round trip where that is main. Raises `NotFound`.
+        """Return how a branch stands, how many of its tasks are left, and an event's stream id. Raises `NotFound`.
 
-        ``after``: the stream id of an event; looks when there is a later one, or after ``block_ms``.
+        The event was the run's newest just before. ``branch``: None for the current one. One round trip where that is
+        main.
         """
         run, name = keys.run_key(run_id, self.home), branch or "main"
         while True:

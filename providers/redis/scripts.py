@@ -196,7 +196,10 @@ def read() -> None:
 
 
 def preload_scripts(client: Any, *names: str) -> None:
-    """Let the server know these scripts, in one round trip; if it refuses, their first call brings each along."""
+    """Let the server know these scripts, in one round trip, so that the first call of each is as fast as the others.
+
+    Where it refuses (an ACL may), that first call brings the script with it.
+    """
     pipe = client.pipeline(transaction=False)
     for name in names:
         pipe.script_load(load(name).text)
@@ -353,8 +356,11 @@ def context_text(task: PlannedTask) -> str:
 
 
 def specifications(tasks: Iterable[PlannedTask], *, needs: int | None = None) -> str:
-    """Tasks as the JSON list that the scripts take: how many each waits for, all before it unless ``needs`` says how
-    many; its context, its timeout in ms, its pool."""
+    """Return tasks as the JSON list that the scripts take.
+
+    Of each: how many it waits for, all before it unless ``needs`` says how many; its context, its timeout in ms, its
+    pool.
+    """
     found = []
     for task in tasks:
         context = encode_basestring(context_text(task))

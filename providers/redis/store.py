@@ -48,8 +48,10 @@ log = logging.getLogger(__name__)
 
 
 class RedisStore:
-    """A `runner.engine.ports.Store`. ``name`` is that of its connections. For one caller at a time, as its line is,
-    unless it is ``shared`` by many tasks."""
+    """A `runner.engine.ports.Store`. ``name`` is that of its connections.
+
+    For one caller at a time, as its line is, unless it is ``shared`` by many tasks.
+    """
 
     def __init__(self, url: str, *, name: str, replicas: Replicas, shared: bool = False) -> None:
         self.id = identity(url)

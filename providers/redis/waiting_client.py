@@ -1,5 +1,6 @@
-"""A client for the command line and `Client`: it retries for half a minute while the server is unavailable, or for as
-long as who waits for a run does (`patiently`).
+"""A client for the command line and `Client`: it retries for half a minute while the server is unavailable.
+
+Or for as long as who waits for a run does (`patiently`).
 """
 
 import time

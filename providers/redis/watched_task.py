@@ -55,7 +55,10 @@ class WatchedTask:
         return True
 
     def record(self, step: str, value: str, reached: int, meanwhile: Callable[[], object]) -> bool:
-        """Record a new step, call ``meanwhile``, and look again. Returns whether it was recorded."""
+        """Record a step that has no record yet, and look again. Returns whether it was recorded.
+
+        ``meanwhile`` is called while the server is at it.
+        """
         line, at = self._line, str(reached)
         if step.isascii() and value.isascii():  # as long as they are in bytes
             name, text = len(step), len(value)

@@ -116,8 +116,9 @@ class Workers:
         return bool(script.at(self.client, *keys.unref(claim.ref), of=worker, worker=worker, **about))
 
     def registered(self, known: Iterable[WorkerInfo] = ()) -> list[WorkerInfo]:
-        """Every registered worker, lapsed or not. What those ``known`` said of themselves is not read again: one round
-        trip, and another one if there are others.
+        """Every registered worker, lapsed or not.
+
+        What those ``known`` said of themselves is not read again: one round trip, and another one if there are others.
         """
         leases = self.client.zrange(self._key("workers_key"), 0, -1, withscores=True)
         said = {one.id: one.about for one in known if one.about}
@@ -229,7 +230,10 @@ class Workers:
         return int(scripts.load("trim").at(self.client, limit=limit))
 
     def relist(self, first: int, limit: int = 500) -> int:
-        """List runs from ``first`` on again that one index has lost and another has. Returns where to look next."""
+        """List those of the runs, from the ``first`` on, again that an index has lost. Returns where to look next.
+
+        One index has all runs, and of two others one has each: what one has lost the others have.
+        """
         runs, of_active, of_expiring = map(self._key, ("runs_key", "active_key", "expiring_key"))
         # One by one: a pipeline does not ask again where one of them was overwritten, and had to be removed.
         listed, active, expiring = map(self.client.zcard, (runs, of_active, of_expiring))
@@ -242,7 +246,10 @@ class Workers:
         return first + limit if len(ids) == limit else 0
 
     def check_runs(self, first: int, limit: int = 40) -> tuple[int, list[tuple[str, str]]]:
-        """Look for what is gone of active runs from ``first`` on. Returns where to look next, and runs with texts."""
+        """Look at active runs, from the ``first`` on, for what is gone of them: they would be active for ever.
+
+        Returns where to look next, and what was found: run and text. See ``check_runs.lua``.
+        """
         check = partial(scripts.load("check_runs").at, self.client, first=first, many=limit)
         after, found, overwritten = check()
         if overwritten and self._mended():
@@ -295,7 +302,10 @@ class Workers:
         return sum(map(int, pipe.execute()))
 
     def needs_processes(self, queue: str, seconds: float) -> bool:
-        """Wait so long for a task for processes of this queue's workers; True at once if these needed some before."""
+        """Wait, for at most so many seconds, until there is a task for the processes of those who serve this queue.
+
+        A job stays where it is. Also true if the workers of this store are known to have needed processes before.
+        """
         if self.client.exists(self._key("processes_key")) or self.queue_length(queue, ("process",)):
             return True
         newest = queue_of(queue_in(self.home, queue))

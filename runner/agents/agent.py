@@ -130,7 +130,10 @@ class Agent(BaseModel):
 
     @classmethod
     def from_checkpoint(cls, config: CheckpointConfig, **code: Any) -> Self:
-        """Return the agent of ``config.restore_from``, with the code of a living one of the same role and goal."""
+        """Return the agent of the checkpoint that ``config.restore_from`` names; its ``kickoff`` resumes there.
+
+        Its model and tools come from the living agent with the same role and goal.
+        """
         return cast("Self", engine_of("crews").restore(cls, config, **code))
 
     @classmethod
@@ -140,7 +143,10 @@ class Agent(BaseModel):
 
 
 class LiteAgent(Agent):
-    """An `Agent` for ``kickoff`` alone. ``max_iterations`` is its ``max_iter``, ``response_format`` a default."""
+    """An `Agent` that is only asked by ``kickoff``.
+
+    ``max_iterations`` is its ``max_iter`` (default 15); ``response_format`` is the default for its kickoffs.
+    """
 
     max_iter: int = Field(default=15, ge=0)
     response_format: type[BaseModel] | None = Field(default=None, exclude=True)

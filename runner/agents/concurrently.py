@@ -19,7 +19,11 @@ SIDE_BY_SIDE = 16  #: at work at one time
 
 
 def run_concurrently(functions: Sequence[Callable[[], T]]) -> list[T]:
-    """Call these functions in threads and return their results in order; abandon hanging ones at a stop."""
+    """Call these functions in threads and return their results in order.
+
+    A thread that hangs when the task is stopped is abandoned. A single function is called directly in the main thread,
+    where signals can interrupt it.
+    """
     if len(functions) == 1 and threading.current_thread() is threading.main_thread():
         return [functions[0]()]
     results: list[concurrent.futures.Future[T]] = [concurrent.futures.Future() for _ in functions]

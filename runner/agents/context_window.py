@@ -1,6 +1,7 @@
 """Fits a conversation into a model's context window. Pure, so a replay sends the same messages.
 
-Only the request is shortened: first the middles of old, long tool results, then of other texts.
+Text is left out of the request, not of the conversation: first the middles of long tool results, the oldest first, then
+of other long texts. The system message and the latest message stay whole as long as possible.
 """
 
 import json

@@ -12,9 +12,7 @@ Message = dict[str, Any]
 
 
 def introduce(agent: Agent, fill: Callable[[str], str], journal: Journal) -> Message:
-    """Return the system message with the agent's role. The date is that on which the task began, also after a
-    restart.
-    """
+    """Return the system message with the agent's role, and the date on which the task began, also after a restart."""
     lines = [f"You are {fill(agent.role)}."]
     if agent.backstory:
         lines.append(fill(agent.backstory))

@@ -19,7 +19,10 @@ class Verdict(BaseModel):
 
 
 class LLMGuardrail:
-    """A guardrail in words, judged by ``llm`` (a model or its name), whose call is recorded like others."""
+    """A guardrail in words, judged by ``llm``: a model, or its name.
+
+    It is called with an output, as a function would be. Inside a task, the model call is recorded like others.
+    """
 
     def __init__(self, description: str, llm: Any) -> None:
         self.description = description

@@ -50,7 +50,10 @@ def state_for(
     reported: bool = True,
     failed: int = 0,
 ) -> AgentState:
-    """Return the state of an agent about to work. Raises `ModelError`, or `BadCrew` for what is no tool."""
+    """Return the state of an agent about to work: model and tools resolved, and callbacks if it is to be ``reported``.
+
+    Raises `ModelError`, or `BadCrew` for something that is not a tool.
+    """
     return AgentState(
         agent=agent,
         model=model_of(agent),
@@ -67,7 +70,10 @@ def state_for(
 
 
 def work(state: AgentState) -> str:
-    """Run the agent from its conversation on; return its answer, JSON for a model. Raises `ModelError`, `TaskError`."""
+    """Run the agent from the current state of its conversation, and return its answer; JSON for a ``response_model``.
+
+    Raises `ModelError` if the model gives no answer, `TaskError` if the answer does not fit.
+    """
     form = state.response_model
     offered = [schema_of(tool, name) for name, tool in state.tools.items()]
     rules = Rules(

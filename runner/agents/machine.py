@@ -84,7 +84,10 @@ class Rules:
 
 
 class Summary:
-    """What the next move depends on. Messages ``from_hooks`` are no instructions: rounds are not counted from zero."""
+    """What the next move depends on. A conversation only grows, so each message is read once.
+
+    Messages ``from_hooks`` do not count as instructions to the agent, so its rounds are not counted from zero again.
+    """
 
     def __init__(self, from_hooks: Sequence[Message] = ()) -> None:
         self._from_hooks = from_hooks

@@ -1,4 +1,7 @@
-"""One call of an agent's model: fitted into its context window, journaled, reported to observers."""
+"""One call of an agent's model: fitted into its context window, journaled, reported to observers.
+
+Calls of `LLM` are journaled where they leave the process. Those of other models are steps of the task.
+"""
 
 import copy
 import json

@@ -27,7 +27,10 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def is_whole(kicked_off: KickedOff) -> bool:
-    """Whether the code that was read only returns what its first kickoff gave. In doubt it does more."""
+    """Whether the code that was read does nothing after its first kickoff but return what that gave.
+
+    In doubt it is not: code that cannot be looked at, loops, context managers, whatever is done with the result.
+    """
     way, through = list(_way(kicked_off)), _THROUGH | frameworks.names()
     for (frame, instruction), (called, _) in zip(way, [*way[1:], way[-1]], strict=True):
         if _module(frame).startswith(PREFIX):
@@ -95,8 +98,10 @@ class _Tree:
                 self._calls.setdefault(end, []).append(node)
 
     def ending_at(self, position: tuple[int | None, int | None, int | None, int | None]) -> ast.expr | None:
-        """The call at an instruction's position: lines, then columns, each first and last. A chain of methods on
-        several lines begins elsewhere than it says; no two calls end at one place."""
+        """The call at an instruction's position: lines, then columns, each first and last.
+
+        A chain of methods on several lines begins elsewhere than it says; no two calls end at one place.
+        """
         line, end_line, column, end_column = position
         found = self._calls.get((end_line or 0, end_column or 0), [])
         exact = [one for one in found if (one.lineno, one.col_offset) == (line, column)]

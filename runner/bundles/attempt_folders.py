@@ -1,6 +1,7 @@
 """The folder of an attempt: each attempt at a task has the same path, on each machine.
 
-An agent's path is part of its requests: with another one, recorded calls would be made and paid again.
+An agent's path (its working directory in a prompt, the path of a document) is part of its requests. With another path
+it would make recorded calls again, and recorded answers would name files that do not exist.
 """
 
 import contextlib
@@ -163,8 +164,11 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def _root(cache: Path) -> Path:
-    """In the cache; where that is below a hidden folder, which readers of folders pass over, in one of this user's
-    that is not, if the machine has a place for it."""
+    """Return the folder of all attempts: in the cache, unless that is below a hidden folder.
+
+    Readers of folders pass over hidden ones. Then it is one of this user's that is not, if the machine has a place for
+    it.
+    """
     found = cache.absolute()
     if any(part.startswith(".") for part in found.resolve().parts):
         own = PUBLIC / f"crew-runner-{os.geteuid()}"

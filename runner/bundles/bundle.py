@@ -1,6 +1,7 @@
 """A bundle: the crew file and the files beside it, packed once, addressed by the sha256 of its content.
 
-The same files (`runner.bundles.selection`) give the same bundle on every machine: no times, no owners, two modes.
+The same files give the same bundle on every machine: names sorted, no times, no owners, two modes. Which files it
+holds, and which not, says `runner.bundles.selection`.
 """
 
 import hashlib

@@ -1,4 +1,8 @@
-"""Environment variables for each context, before the process's: for code that starts no process."""
+"""Environment variables for each context: a process that runs several tasks at a time gives each its own.
+
+`os.environ` shows the variables of the current context first, then those of the process. A child process does not
+inherit the context's variables, so this is only for code that starts none.
+"""
 
 import os
 from collections.abc import Iterator, Mapping

@@ -80,7 +80,10 @@ def suits(wanted: Environment) -> bool:
 
 
 def why_not(wanted: Environment) -> str:
-    """Return why this interpreter does not suit, "" if it does. Extras of a ``pyproject.toml`` do not count."""
+    """Return why this interpreter does not satisfy the environment; "" if it does.
+
+    Extras count, except in a ``pyproject.toml``: templates name some that most projects do not import.
+    """
     if not suits(wanted):
         return f"it needs Python {wanted.python}, and this is {_OWN}"
     if any(_LOCAL.search(line) or "://" in line for line in wanted.lines):

@@ -28,7 +28,8 @@ def factories(module: ModuleType, kinds: Kinds) -> list[str]:
     """Return the names of functions and classes of a module that make a crew when they are called, the likeliest first.
 
     Entry points of a project come first, unless the file does more as a script than to call one; then functions that
-    only make a crew; then the script; then functions that kick one off.
+    only make a crew; then the script; then functions that kick one off. A script that asks for something comes last if
+    a class needs arguments.
     """
     names = list(_makers(module, kinds))
     entries = [name for name, kicks_off in names if kicks_off and name in frameworks.entries()]

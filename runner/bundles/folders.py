@@ -19,8 +19,9 @@ _IMPORTED = re.compile(r"^\s*(?:from\s+\.*([\w.]*)\s+import\s+(\w*)|import\s+([\
 def file_of(folder: Path) -> tuple[Path | None, str]:
     """Return the file that a folder with agents stands for, and the object in it if a framework's own file names one.
 
-    In this order: that file; ``[project.scripts]``; ``main.py``, ``agent.py`` or ``app.py``; the only file that uses
-    agents, in the folder, its ``src`` or its only package. Raises `BadCrew` if several are named.
+    In this order: what such a file names; what ``[project.scripts]`` calls, if that is one file; ``main.py``,
+    ``agent.py`` or ``app.py``; the only file that uses agents, in the folder, its ``src`` or its only package; what
+    ``[project.scripts]`` calls, if no file does. Raises `BadCrew` if several are named.
     """
     named = {name: place for one in frameworks.installed for name, place in one.named(folder).items()}
     if len(named) > 1:

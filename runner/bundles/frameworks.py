@@ -146,7 +146,10 @@ def imported(module: str) -> None:
 
 
 def install(module: str, line: str = "") -> str:
-    """Return what to do about a missing module, as a remark, or "". ``line`` imports it: it may name a submodule."""
+    """Return what to do about a missing module, as a remark in parentheses; "" if no framework knows it.
+
+    ``line`` is the author's line that imports it: of ``google.adk``, it may be ``google`` that is missing.
+    """
     named = re.match(r"\s*(?:from|import)\s+([\w.]+)", line)
     module = named[1] if named and f"{named[1]}.".startswith(f"{module}.") else module
     known = [(one, name) for one in installed for name in one.modules if f"{module}.".startswith(f"{name}.")]

@@ -1,11 +1,13 @@
 """Gives each bundle its own module namespace, so bundles in one process see neither each other's modules nor ours.
 
 A bundle's modules have real names that no one else uses: ``tools.py`` is ``_crew_<hex>.tools`` in ``sys.modules``. So
-whatever looks a module up by the name in a class or function (dataclasses, pydantic, pickle) finds the right one.
+whatever looks a module up by the name in a class or function (dataclasses, pydantic, pickle) finds the right one, and
+the import system's own locks and rules for circular imports hold.
 
 Inside, ``import tools`` still means the bundle's own ``tools``: each module has a copy of ``__builtins__`` whose
 ``__import__`` looks into the bundle first, as Python looks into a script's folder first. Functions that import by a
-name in a string (``importlib.import_module`` and the like) are treated in the same way.
+name in a string (``importlib.import_module`` and the like) are treated in the same way. Code outside the bundle imports
+as ever.
 """
 
 import builtins

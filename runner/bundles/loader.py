@@ -97,7 +97,10 @@ def load_target(target: Target) -> ModuleType:
 
 
 class using:
-    """While open, the bundle's modules stay: for a load and all that runs its code. It also closes when collected."""
+    """While this is open, the bundle's modules stay. Open it around a load and all that runs its code.
+
+    A stop may come between the last line of the block and the call that closes it: then it closes as it goes.
+    """
 
     __slots__ = ("_name",)
 
@@ -136,8 +139,10 @@ def files_of(key: str) -> list[Path]:
 
 
 def unload(key: str, *, used: bool = False) -> bool:
-    """Drop a bundle's modules; False if it is in use (then nothing is done, but where ``used`` says that those who use
-    it need no more of it than they have) or not loaded."""
+    """Drop a bundle's modules; False if it is not loaded, or in use.
+
+    In use nothing is done, unless ``used`` says that those who use it need no more of it than they have.
+    """
     return _unload(namespace_of(key), used=used)
 
 
@@ -190,7 +195,10 @@ def find_crew(
     chosen: Callable[[list[tuple[str, object]]], list[tuple[str, object]]] = lambda crews: crews,
     factories: Callable[[ModuleType], list[str]] = lambda module: [],  # noqa: ARG005 - what is called by this name
 ) -> tuple[str, object]:
-    """Return the named crew of a loaded module and its name, else the only one; ``factories`` names what makes one."""
+    """The crew in a loaded module and its name: the named one, or the only one there is that counts.
+
+    Where there is none, ``factories`` names what would make one if it was called.
+    """
     if attr is None and script.NAME in vars(module):
         attr = script.NAME  # what it made stands among the module's names by now
     if attr is not None:

@@ -1,6 +1,7 @@
 """SQLite databases in a task's folder that may be open: they are read and restored through SQLite.
 
-If another file took its place, what an open connection writes would be lost; and the log belongs to it.
+A connection keeps the file that it opened: if another file takes its place, what is written by it afterwards is lost.
+And a database is not only its file, but also the log beside it, which belongs to that file alone.
 """
 
 import contextlib
@@ -21,7 +22,10 @@ _Id = tuple[int, int]
 
 
 def read(folder: Path, changed: Iterable[str]) -> dict[str, bytes | None]:
-    """Return changed databases that are open here or have a log, and None for their logs. Raises `TaskError`."""
+    """Return the changed databases that the task has open, and those with a log; with None for each log.
+
+    What is in a log is in the database that is returned, too. Raises `TaskError` if one stays locked.
+    """
     found: dict[str, bytes | None] = {}
     open_here: dict[_Id, int | None] | None = None
     for path in changed:
@@ -35,7 +39,10 @@ def read(folder: Path, changed: Iterable[str]) -> dict[str, bytes | None]:
 
 
 def restore(folder: Path, files: Mapping[str, bytes | None]) -> set[str]:
-    """Restore those files that are open databases; return their paths and logs'. Raises `TaskError` if locked."""
+    """Restore those of these files that are databases which this process has open.
+
+    Return their paths and those of their logs. Raises `TaskError` if one stays locked, as by a transaction of the task.
+    """
     databases = {path: data for path, data in files.items() if data is not None and data.startswith(_MAGIC)}
     open_here = _open_files() if databases else {}
     done = set[str]()

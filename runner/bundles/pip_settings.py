@@ -1,4 +1,7 @@
-"""pip's settings for this machine's indexes as uv's, in its environment alone: a URL may have a password."""
+"""Where pip is told to get packages from on this machine, as settings of uv, which does not read pip's.
+
+They go to uv in its environment alone: a URL may have a password.
+"""
 
 import configparser
 import os

@@ -9,8 +9,10 @@ from typing import Any
 
 
 class Reading:
-    """A crew file is read, or called to be read: nothing in it is to run for real. ``came_to`` are the crews, flows
-    and models that it would have had work."""
+    """A crew file is read, or called to be read: nothing in it is to run for real.
+
+    ``came_to`` are the crews, flows and models that it would have had work.
+    """
 
     def __init__(self) -> None:
         self.came_to: list[object | None] = []
@@ -38,7 +40,10 @@ def reading() -> Iterator[Reading]:
 
 
 def being_read() -> Reading | None:
-    """Return what is being read by this code, or by the thread that began this one, unless it belongs to a task."""
+    """What is being read, if code that comes here does so because of that: in a thread that it began, too.
+
+    Threads of a task are none of those while another crew is read in its process.
+    """
     found = _read.get()
     if found is None and _readings and threading.current_thread() is not threading.main_thread():
         task = task_here()

@@ -3,7 +3,8 @@
 A relative path would lead somewhere else on each machine, and to the right place where a crew is only tried. An empty
 folder answers many calls without an error, so the functions of ``builtins``, ``os`` and ``sqlite3`` that take a path
 are wrapped; those of the standard library that are made of them refuse as well. Absolute paths, open files and
-``dir_fd`` pass, and so do calls that no crew's code makes.
+``dir_fd`` pass, and so do calls that no crew's code makes. An audit hook would not do: it gets no ``stat``, sees no
+``dir_fd``, and is called for much else.
 
 A third-party library that looks for files of its own (``.env``, ``matplotlibrc``) may not list or change the working
 directory; opening fails as in any empty folder, and what it writes there is noticed.
@@ -47,7 +48,10 @@ _empty: dict[str, int] = {}  #: where nothing was when that was last changed, an
 
 
 def enter(cache: Path) -> None:
-    """Make a new folder, locked until the process is gone, the working directory of this process for good."""
+    """Have this process be nowhere, for good: in a folder of its own, which has a lock until the process is gone.
+
+    Its name is unique: containers that share a cache have processes of the same number.
+    """
     nowhere = _folders(cache)
     nowhere.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=nowhere))
@@ -83,7 +87,10 @@ def is_here() -> bool:
 
 
 def stray_files() -> list[str]:
-    """Remove and return what root wrote here by relative paths. Only a folder whose time has changed is listed."""
+    """What was written here by a relative path although that is not permitted: root can. It is removed.
+
+    A folder in which something is made has another time: to look at that costs a third of what it costs to list it.
+    """
     if not _here or _empty.get(_here[0]) == (changed := _stat(_here[0]).st_mtime_ns):
         return []
     if not (found := _listdir(_here[0])):
@@ -127,7 +134,10 @@ _refused: ContextVar[list[str] | None] = ContextVar("runner_relative_paths", def
 
 
 def refuse() -> list[str]:
-    """Refuse relative paths to the crew's code in this context. Returns the growing list of refused ones."""
+    """From here on relative paths are refused to the crew's code in this context.
+
+    Returns the list of what was refused, as it grows: the code may swallow the error.
+    """
     found: list[str] = []
     _refused.set(found)
     return found

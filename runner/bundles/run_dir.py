@@ -22,7 +22,10 @@ _STORE = ".store"  #: in the folder of a run, whose it is
 
 
 def homes(store: str, cache: Path) -> Path:
-    """Return the folder of a store's run folders, in ``RUNNER_SHARED_DIR`` or here. ``store`` has no password."""
+    """Where the folders of a store's runs are: in ``RUNNER_SHARED_DIR``, which all machines of a fleet see, or here.
+
+    ``store`` says which one, without a password: a new password leads to the same folders.
+    """
     shared = os.environ.get("RUNNER_SHARED_DIR")
     if shared:
         return Path(shared) / "runs"
@@ -31,7 +34,10 @@ def homes(store: str, cache: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """A branch's folder. ``parent`` gives a branch's parent, "" for none; ``known`` which runs the store has."""
+    """The folder of one branch of a run of ``store``.
+
+    ``parent`` gives the branch that a branch left, "" for none; ``known`` which of these runs the store has.
+    """
 
     homes: Path
     store: str

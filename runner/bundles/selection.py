@@ -116,7 +116,10 @@ def may_hold(name: str) -> bool:
 
 
 class Selection:
-    """One walk over a target's files, ended when it has seen too much. ``own`` are files of the command itself."""
+    """One walk over what a target includes, which ends as soon as it has seen too much.
+
+    ``own`` are files, by their status, that the command itself reads or writes: unless named, they are no part of it.
+    """
 
     def __init__(self, target: Target, limit: int, own: Iterable[os.stat_result] = ()) -> None:
         self.limit = limit

@@ -1,6 +1,7 @@
 """Signed bundles: a worker that has a key runs only code that was signed with it.
 
-The signature covers what decides which code runs: bundle, module, name and adapter, but no inputs.
+The signature covers everything that decides which code runs: the bundle by its hash, the module and the name in it, and
+the adapter. Anyone who can write to the store can still start signed code with other inputs, and nothing else.
 """
 
 import hashlib

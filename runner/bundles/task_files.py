@@ -324,7 +324,10 @@ def _shown(name: str) -> str:
 
 
 def _snapshot(folder: Path, others: set[str] | None = None) -> _Snapshot:
-    """Return the time, size, inode and mode of every regular file; ``others`` gets links and empty folders."""
+    """Every regular file in it, by what changes when it is written.
+
+    ``others`` gets what is no such file, and is not followed: links and special files, and empty folders with a slash.
+    """
     found: _Snapshot = {}
     left = [""]
     while left:

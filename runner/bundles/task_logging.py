@@ -34,11 +34,11 @@ class _LastResort(logging.Handler):
 
 
 def begin(*, last: bool = False) -> Callable[[], None]:
-    """Give a process that does one task at a time the root logger that Python begins with. Returns the function to undo
-    it.
+    """Give a process that does one task at a time the root logger that Python begins with.
 
-    Standard error goes to the worker's log, without secrets. If the task is the process's ``last``, loggers of
-    libraries stay as it leaves them; its handlers are closed all the same.
+    Lines for standard error go to the worker's log, without secrets. Returns the function that undoes it, and whatever
+    the task changes of the process's logging meanwhile; it raises nothing. If the task is the process's ``last``,
+    loggers of libraries stay as it leaves them; its handlers are closed all the same.
     """
     root, restore = logging.getLogger(), _restoring(of_worker if last else _loggers)
     level, handlers = root.level, root.handlers
@@ -157,8 +157,10 @@ def _is_import(frame: FrameType | None, folder: str) -> bool:
 
 @functools.cache
 def of_worker() -> Sequence[logging.Logger]:
-    """The loggers whose lines are the worker's, looked for once, best where processes are forked from: libraries have
-    hundreds of loggers, and a forked process copies a page of memory for each that it looks at."""
+    """Return the loggers whose lines are the worker's; they are looked for once, best where processes are forked from.
+
+    Libraries have hundreds of loggers, and a forked process copies a page of memory for each that it looks at.
+    """
     own = dict.fromkeys((logging.root, *map(logging.getLogger, WORKERS)))  # there, whoever used them
     return list(own | dict.fromkeys(one for one in _loggers() if one.name.partition(".")[0] in WORKERS))
 

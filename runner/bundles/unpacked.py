@@ -1,6 +1,7 @@
 """The unpacked bundles on a machine: locked while a process uses them, and removed when space is needed.
 
-Removal locks a folder exclusively and renames it first: a process that had just opened it sees that.
+A process that uses a bundle has a shared lock on its folder, which ends with the process; the folder's time is that of
+its last use. Removal takes an exclusive lock and renames the folder first: a process that had just opened it sees that.
 """
 
 import contextlib
@@ -25,7 +26,10 @@ _sizes: dict[tuple[str, int], int] = {}
 
 
 def hold(sha256: str, cache: Path, fetch: Callable[[], bytes]) -> tuple[Path, int]:
-    """Return a bundle's folder, unpacked if need be, and the handle that keeps it. Raises the errors of `unpack`."""
+    """Return the folder of a bundle, unpacked from the result of ``fetch`` if necessary, and a handle.
+
+    The folder stays until the handle is closed, or the process ends. Raises the errors of `unpack`.
+    """
     home = cache / sha256
     while True:
         try:
@@ -54,8 +58,10 @@ def calls(home: Path) -> dict[str, str]:
 
 
 def tidy(cache: Path, limit: float) -> None:
-    """Remove bundles that were unused for long, the least recently used while all take more than ``limit`` bytes,
-    and those that killed processes left partly unpacked or removed. Bundles in use stay."""
+    """Remove bundles unused for long, and the least recently used while all take more than ``limit`` bytes.
+
+    What killed processes left partly unpacked or removed goes, too. Bundles in use stay.
+    """
     found = []
     with contextlib.suppress(FileNotFoundError):
         for path in cache.iterdir():

@@ -44,7 +44,10 @@ def follow(
     done: str = "submitted",
     timeout: float | None = None,
 ) -> int:
-    """Print each result as a line of JSON. Returns the worst exit code. ``again`` is the command that continues."""
+    """Print each result as a line of JSON when its run is over. Returns the exit code: that of the worst.
+
+    ``again`` is the command that continues the batch, ``done`` what this one does with its runs.
+    """
     if timeout is not None:
         batch.until = time.monotonic() + timeout
     progress = Progress(batch, title, total, done)

@@ -24,8 +24,10 @@ _COLOUR = {"running": "cyan", "done": "green", "failed": "red", "retry": "yellow
 
 
 class Display:
-    """Shows events as they come, and what ``spent`` says of the run meanwhile; while no task is running, also what
-    ``waits_for`` says. Use it in a ``with``."""
+    """Shows events as they come, and what ``spent`` says of the run meanwhile. Use it in a ``with``.
+
+    While no task is running, it also shows what ``waits_for`` says.
+    """
 
     def __init__(
         self,

@@ -109,8 +109,10 @@ def worker(
 
 
 def _starts_processes_late() -> bool:
-    """Whether the processes begin when the fleet first has a task for them: where nothing is imported for them, which
-    takes seconds, and the queues are on the store, where a job can be seen without taking it.
+    """Whether the processes begin when the fleet first has a task for them.
+
+    Nothing may be imported for them, as that takes seconds, and the queues have to be on the store, where a job can be
+    seen without taking it.
     """
     from runner.engine import adapters
 

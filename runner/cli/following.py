@@ -83,7 +83,10 @@ def _queues_served(store: Store) -> set[str]:
 
 
 def deliver(handle: RunHandle, result: RunResult, as_json: bool, write: Any) -> int:
-    """Write the tasks' files, unless the branch is not the current one, and print the result. Returns the exit code."""
+    """Write the files that tasks want and print the result. Returns the exit code.
+
+    A branch beside the current branch writes none: they would replace those of that branch.
+    """
     code = int(result.exit_code)
     if result.status == "completed" and handle.branch in (None, handle.record.branch):
         try:

@@ -1,4 +1,7 @@
-"""``runner doctor --worker``: checks one worker by its lease and its local processes. Imports little."""
+"""``runner doctor --worker``: checks one worker by its lease and, on its own machine, by its processes.
+
+Health checks of containers call this twice a minute: it imports little.
+"""
 
 import os
 import socket
@@ -24,7 +27,10 @@ class Health:
 
 
 def worker_health(which: str) -> Health:
-    """Return the health of the worker ``HOST:PID``, or ``self``. Raises `UsageError` or `StoreUnreachable`."""
+    """Return the health of the worker ``HOST:PID``, or of ``self``: the one whose processes are seen from here.
+
+    Raises `UsageError` if that is none, or several, and `StoreUnreachable`.
+    """
     host, pid = _address(which)
     found: dict[str, tuple[WorkerInfo, int]] = {}
     away: StoreUnreachable | None = None

@@ -20,8 +20,9 @@ from runner.core.plain_text import of_class
 
 @contextmanager
 def opened(file: str) -> Iterator[IO[bytes]]:
-    """The file of inputs, to be read twice; ``-`` is stdin. That and what can be read only once, as a pipe, is copied
-    first. Raises `BadInput`.
+    """Return the file of inputs, to be read twice; ``-`` is stdin. Raises `BadInput`.
+
+    Stdin, and what can be read only once, such as a pipe, is copied first.
     """
     with ExitStack() as stack:
         try:
@@ -57,7 +58,10 @@ def first(source: IO[bytes], name: str, common: Mapping[str, Any]) -> Mapping[st
 
 
 def check(source: IO[bytes], name: str, common: Mapping[str, Any], prepared: Prepared) -> tuple[int, str]:
-    """Check all lines before storing anything. Returns their number and hash; raises `BadInput` for a bad line."""
+    """Check all lines before anything is stored. Returns how many there are, and a hash of them.
+
+    Raises `BadInput` with the number of the first line that is wrong.
+    """
     many, digest = 0, hashlib.sha256()
     for number, given in lines(source, name, common):
         with _named(name, number):

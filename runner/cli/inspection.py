@@ -79,8 +79,9 @@ def _run_json(run: Any) -> dict[str, Any]:
 @options.branch("The tasks of this branch. Default: the current one.")
 @options.json_and_url
 def show(run_id: str, branch: str | None, as_json: bool) -> int:
-    """Show the state of RUN: its branches, and the tasks of one of them. Of a batch (b-...): how many of its runs were
-    submitted, run, are over, failed, and what they cost.
+    """Show the state of RUN: its branches, and the tasks of one of them.
+
+    Of a batch (b-...): how many of its runs were submitted, run, are over, failed, and what they cost.
     """
     if batch.is_batch(run_id, branch=branch):
         with Client() as client:

@@ -17,7 +17,10 @@ MARGIN = 20.0  #: seconds that a part gets to end, over what its tasks in flight
 
 
 def run_together(commands: Mapping[str, Sequence[str]], *, tend: Callable[[], object]) -> int:
-    """Run commands until a signal or until one exits, with their names before their output. Returns the exit code."""
+    """Until a signal, or until one of them exits; then all are asked to stop. Returns the exit code.
+
+    What a part prints goes to stderr with its name before each line.
+    """
     grace = WorkerSettings().drain_timeout + MARGIN
     asked: list[int] = []
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

@@ -22,9 +22,10 @@ def rows(
     branch: str,
     ledger: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
-    """Return a row for each task of a branch, with times in ms and without what was not recorded.
+    """A row for each task of a branch. Times are in milliseconds; what was not recorded is left out.
 
-    ``attempt`` is the one that runs or comes next, ``ms`` how long the last took; tokens and cost are of all.
+    ``attempts`` were begun so far, ``attempt`` is the one that runs or comes next. ``ms`` is how long the last one
+    took; ``tokens`` and ``cost`` are of all of them, the cost told as the ledger tells it.
     """
     spent = _spent(ledger)
     found = []

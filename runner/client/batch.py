@@ -37,7 +37,8 @@ _CANCELLED_FROM = (RunStatus.running, RunStatus.waiting)
 class Batch:
     """Runs that are submitted together. Iterating submits them, and yields ``(number, result)`` for each that is over.
 
-    At most ``at_once`` are active. If the caller stops iterating, these continue and no more are submitted.
+    At most ``at_once`` are active; the next one is submitted when one is over or awaits input. If the caller stops
+    iterating, active runs continue and no more are submitted.
     """
 
     stopped = False  #: whether the iteration is to end, or has ended, although runs are active
@@ -174,7 +175,10 @@ class Batch:
         return sorted(found, key=lambda one: one[0], reverse=True)[:limit]
 
     def cancel(self, reason: str = "cancelled by a person") -> int:
-        """Cancel its active runs, and submit no more until it is resumed. Returns how many. Raises `Conflict`."""
+        """Cancel its runs that run or await input. No more are submitted, until it is resumed.
+
+        Returns how many were cancelled. Raises `Conflict` if it is over, and `NotFound`.
+        """
         stores = self._stores()
         about = [store.batches.about(self.id) for store in stores]
         total = next((many for many, _ in about if many), 0)
@@ -212,7 +216,10 @@ class Batch:
 
 
 class ExistingBatch(Batch):
-    """A batch of another process: over when its runs are, `NEXT_WITHIN` seconds later if inputs are left."""
+    """A batch that another process submits, or has submitted. Iterating waits for its runs, and submits none.
+
+    It is over when all that were submitted are; where inputs are left, `NEXT_WITHIN` seconds later.
+    """
 
     begun_elsewhere = waits = True
 

@@ -27,8 +27,10 @@ def by_first(
     inputs: Iterable[Mapping[str, Any]],
     known: Callable[[], Mapping[str, str]] | None = None,
 ) -> tuple[Prepared, Iterable[Numbered]]:
-    """Prepare the crew with the first of ``inputs``, and return it with all numbered inputs. The first is needed
-    because what a file runs, and which crew its classes create, can depend on the inputs. ``known`` is as in `prepare`.
+    """Prepare the crew with the first of ``inputs``, and return it with all numbered inputs.
+
+    The first is needed because what a file runs, and which crew its classes create, can depend on the inputs. ``known``
+    is as in `prepare`.
     """
     left = iter(inputs)
     first = list(islice(left, 1))
@@ -58,10 +60,10 @@ def submission(
     queue: str | None = None,
     **options: Any,
 ) -> Callable[[int], Begun | None]:
-    """Return a function that submits the next few runs. Runs that exist already stay as they are. Nothing more is
-    submitted once the batch is cancelled.
+    """Return a function that submits the next few runs. Runs that exist already stay as they are.
 
-    ``stopped`` is set then; ``total`` is how many there are, if that is known; ``options`` are those of `run_fields`.
+    Nothing more is submitted once the batch is cancelled. ``stopped`` is set then; ``total`` is how many there are, if
+    that is known; ``options`` are those of `run_fields`.
     """
     fields = run_fields(prepared, None, client.store.queue(queue), **options)
     taken: list[NewRun] = []  # and not accepted yet

@@ -19,9 +19,10 @@ _WORST = (RunStatus.running, RunStatus.failed, RunStatus.cancelled, RunStatus.wa
 
 @dataclass
 class BatchState:
-    """The state of a batch when it was read: ``total`` inputs (None: unknown), why it ``stopped``, or "".
+    """The state of a batch when it was read.
 
-    ``runs`` counts its runs by status, those gone from the store as "gone".
+    ``total`` is the number of inputs, None where the submitter did not know it; ``stopped`` is why no more are
+    submitted, "" if they are. ``runs`` counts its runs by status, and those that are gone from the store as "gone".
     """
 
     id: str

@@ -153,8 +153,9 @@ class Client:
     ) -> Batch:
         """Submit a crew once for each of ``inputs``, at most ``at_once`` at a time. ``options`` are those of `submit`.
 
-        Iterating over the returned `Batch` submits the runs and yields ``(number, result)`` for each run that is over.
-        With the ``id`` and inputs of an earlier batch, that batch continues. It ends early if the batch is cancelled.
+        Returns a `Batch`. Iterating over it submits the runs, reading inputs as needed, and yields ``(number, result)``
+        for each run that is over. With the ``id`` and inputs of an earlier batch, that batch continues: no input is
+        submitted twice. If the batch is cancelled meanwhile, no more are submitted, and the iteration ends earlier.
         """
         from runner.client.batch_sources import by_first
 
@@ -181,7 +182,11 @@ class Client:
         return Batch(self, batch, at_once, resumption(self, batch, **how))
 
     def batch(self, id: str) -> Batch:
-        """Return the batch with this id; iterating yields ``(number, result)`` as runs end. Raises `NotFound`."""
+        """Return the batch with this id, whoever submits it: its state, its runs, to wait for them or cancel them.
+
+        Iterating over it submits nothing: it yields ``(number, result)`` for each run that is over, until all are.
+        Raises `NotFound`.
+        """
         return ExistingBatch(self, id)
 
     def accept(self, prepared: "Prepared", create: Callable[[], T]) -> T:
@@ -278,9 +283,9 @@ class Client:
     ) -> RunHandle:
         """Answer a run's question and resume the run. ``task`` names the task that asked, if several did.
 
-        Give one of ``text`` (empty text approves), ``approve``, or ``reject`` with the reason: the task then runs
-        again, and asks again. Returns the handle of the branch. Raises `Conflict` if there is no question, `BadInput`
-        for a bad answer.
+        Give one of ``text``, ``approve`` (accept the task's output), or ``reject`` with the reason: the task then runs
+        again, and asks again. Empty text approves. Returns the handle of the branch that resumes. Raises `Conflict` if
+        there is no question, and `BadInput` if the answer does not fit it.
         """
         from runner.client import answering  # with it the words of flows, which most verbs do without
 
@@ -337,8 +342,10 @@ class Client:
         return compare(*(comparison.side(self.store.runs, run_id, name) for name in (a, b)))
 
     def known_calls(self, id: str, *, batch: bool = False) -> dict[str, str]:
-        """Return what models answered while a crew's file was read that was submitted with this ``id`` (of ``submit``;
-        of ``submit_many`` if it is a ``batch``), so that they are not asked again; nothing if there is no such run.
+        """Return what models answered while the crew's file was read, so that they are not asked again.
+
+        ``id`` is that of the earlier `submit`, or of `submit_many` for a ``batch``. Returns nothing if there is no such
+        run.
         """
         first = self.store.batches.runs(batch_id_for(id), limit=1) if batch else [(1, run_id_for(id))]
         try:
@@ -380,7 +387,10 @@ class Client:
         return code == WORKER_GAVE_UP or self._broken >= WORKER_TRIES
 
     def patient(self, call: Callable[[], T], handle: RunHandle, goes_on: Callable[[], bool] = lambda: True) -> T:
-        """Call ``call``, retrying while the store is away and ``goes_on`` is true. Raises `StillAway`."""
+        """Call ``call``, retrying while the store is away. A run that is waited for always has a worker.
+
+        Raises `StillAway` if the store is, and ``goes_on`` does not return true. What was answered is not asked again.
+        """
         found = patiently(call, goes_on)
         if self.store.membership is not None and time.monotonic() - self._looked_for_worker > 2.0:
             queue = patiently(partial(self.store.runs.field, handle.id, "queue"), goes_on)

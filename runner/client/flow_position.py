@@ -14,7 +14,10 @@ NO_LIMIT = 2**31
 
 
 def position_at(plan: Plan, branch: GrowingBranch, upto: int | None = None, *, replanned: bool = False) -> FlowPosition:
-    """Return the branch's position, or that of ``upto``; ``replanned`` by this plan. Raises `OutputGone`."""
+    """Where the branch stands; at a position if one is given. ``replanned``: by this plan, not the one it ran by.
+
+    Raises `OutputGone` if commits before that position, or of its parents, are not in the store any more.
+    """
     definition = FlowDefinition.from_data(plan.grows or {})
     try:
         history = branch.history(upto)

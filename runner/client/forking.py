@@ -79,7 +79,10 @@ def fork(
 
 
 def warnings(client: Client, where: Position, inputs: Iterable[str], edits: Mapping[str, Edit]) -> tuple[str, ...]:
-    """Return sentences about a fork's inputs that nothing reads, or may be misspelt, and labels without a listener."""
+    """Return a sentence for each input of a fork that nothing reads, and each label that nothing listens to.
+
+    Tasks that were never done may read any input: then it is only named if it looks like another one's name, misspelt.
+    """
     if where.plan.grows:
         leads = (unused_label(where.plan.grows, task, edit) for task, edit in edits.items())
         return tuple(f"warning: {one}" for one in leads if one is not None)

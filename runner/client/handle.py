@@ -100,7 +100,10 @@ class Pace:
 
 @dataclass
 class RunHandle:
-    """Follows and controls a run, or its ``branch``. ``created`` is False if the same id was submitted before."""
+    """Follows and controls a run: its current branch, or the ``branch`` that was asked for.
+
+    ``created`` is False if `Client.submit` found an earlier run with the same id.
+    """
 
     client: "Client"
     id: str
@@ -133,7 +136,10 @@ class RunHandle:
         return self.client.store.runs.branch_records(self.id)
 
     def events(self, follow: bool = False, after: str | None = None) -> Iterator[Event]:
-        """Iterate over the events after the one with the id ``after``; with ``follow``, until the run is over."""
+        """Iterate over the events so far (of ``branch``, if there is one); with ``follow``, until the run is over.
+
+        ``after`` is the id of the event to start after.
+        """
         last = self._from if after is None else after
         if not follow:
             yield from (e for e in self.client.store.runs.events(self.id, last) if self._tells(e, self.branch))
@@ -227,7 +233,10 @@ class RunHandle:
         return list({one.path: one for one in files_of(runs.committed(self.id, branch), wanted, inputs)}.values())
 
     def write_output_files(self, folder: Path | None = None) -> list[Path]:
-        """Write `files` below ``folder`` (default: here); return their paths. Raises `LeadsOutside` at the end."""
+        """Write `files` below ``folder`` (default: the working directory) and return their paths.
+
+        Raises `LeadsOutside` for the first file whose path leads out of the folder, after writing the others.
+        """
         done = list(write_files(self.files(), folder or Path()))
         for one in done:
             if isinstance(one, LeadsOutside):

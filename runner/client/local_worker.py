@@ -1,7 +1,8 @@
 """A temporary worker: with the embedded server, a client that waits for a run makes sure that a worker exists.
 
-Every worker's parent holds ``workers-QUEUE.lock`` in the state directory, shared. A client that gets it exclusively
-knows that no worker runs, and starts one that exits when no run is left.
+``workers-QUEUE.lock`` in the state directory is held, shared, by every worker's parent; one started here holds it
+before it runs, by inheritance. A client that gets it exclusively knows that no worker runs, and starts one that exits
+when no run is left. Of a queue that is another environment's, the file has the Python that first asked for a worker.
 """
 
 import contextlib

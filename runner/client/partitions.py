@@ -44,8 +44,10 @@ def _at_its_server(method: F) -> F:
 
 
 class PartitionedClient(Client):
-    """The `Client` of several servers. One that is away keeps only its own runs waiting: calls about them raise
-    `StoreUnreachable`, and new runs without an ``id`` go to the others.
+    """A `Client` of several servers, which is what `Client` is where several are named.
+
+    A server that does not answer keeps its own runs waiting, and calls about them raise `StoreUnreachable`; new runs
+    without an ``id`` of their own go to the others.
     """
 
     def __init__(self, redis_url: str | None = None, *, state_dir: Path | None = None) -> None:  # noqa: ARG002 - a class that is called as `Client` is
@@ -66,7 +68,10 @@ class PartitionedClient(Client):
         return False
 
     def at(self, place: int) -> Client:
-        """Return the client of the server at a place. Raises `StoreUnreachable`; `UsageError` for a wrong place."""
+        """The client of one server, by its place. Raises `StoreUnreachable` if it does not answer now.
+
+        Raises `UsageError` if that is not its place, or there are more servers by now.
+        """
         url, client = self.urls[place], self._client(place)
         ask = partial(confirm, client.store.watcher, url, client.store.part)
         counts = reach(client.store.watcher, f"Redis at {redact_url(url)}", url, "--redis-url", ask)
@@ -85,7 +90,11 @@ class PartitionedClient(Client):
             return settle([(url, self._client(place).store.client) for place, url in enumerate(self.urls)])
 
     def of(self, run: str) -> Client:
-        """Return the client of the server that has the run of this id or key, or would. Raises `StoreUnreachable`."""
+        """The client of the server that has a run, by its id or the key that it was submitted with.
+
+        A run that none has belongs to that where it would be created. Raises `StoreUnreachable` if it may be where
+        nothing answers.
+        """
         try:
             run_id = run if RUN_ID.fullmatch(run) else run_id_for(run)
         except UsageError:  # no run was submitted with it
@@ -107,7 +116,11 @@ class PartitionedClient(Client):
         return self.at(own)
 
     def submit(self, target: Any, inputs: Any = None, *, id: str | None = None, **options: Any) -> RunHandle:
-        """Submit one run. With an ``id``, raises `StoreUnreachable` while a server is away that may have it already."""
+        """Submit one run, as `Client.submit` does.
+
+        With an ``id`` it raises `StoreUnreachable` while a server is away that may have it: the run would be done
+        twice.
+        """
         if id is not None:
             return self.of(id).submit(target, inputs, id=id, **options)
         place, client = self._reachable(place_of(new_run_id(), len(self.urls)))

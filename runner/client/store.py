@@ -83,7 +83,10 @@ class Store:
 
 
 def named_urls(redis_url: str | None = None) -> tuple[str, ...]:
-    """Return the URLs of ``redis_url``, else ``RUNNER_REDIS_URL``; none: embedded. Raises `StoreUnreachable`."""
+    """Return the URLs of the store's servers: ``redis_url``, else ``RUNNER_REDIS_URL``; none for the embedded server.
+
+    Each partition of a Redis Cluster has a URL of its own, which the nodes report: raises `StoreUnreachable`.
+    """
     url = redis_url or setting("RUNNER_REDIS_URL")
     return tuple(one for named in several(url) for one in partitions.urls_of(named)) if url else ()
 

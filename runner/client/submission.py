@@ -219,7 +219,10 @@ def _may_differ(error: BadCrew, wanted: "Environment") -> bool:
 
 
 def _elsewhere(wanted: "Environment") -> Path | None:
-    """Return the interpreter of the file's environment, if not this one's. Raises `EnvironmentFailed`."""
+    """Build the file's environment, and return its interpreter; None if it is this one, or there is no uv.
+
+    Raises `EnvironmentFailed`.
+    """
     from runner.bundles.environment import why_not
     from runner.bundles.uv_build import built, uv
 

@@ -1,6 +1,7 @@
 """Annotations and signatures of functions and classes, which may name what is imported for type checkers alone.
 
-Where Python 3.14 would raise `NameError` for such a name, they are forward references here.
+From Python 3.14 on annotations are evaluated when they are asked for, so authors need not quote such names. They are
+forward references here, where ``__annotations__`` and `inspect.signature` raise `NameError`.
 """
 
 import inspect

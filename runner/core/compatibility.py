@@ -1,4 +1,7 @@
-"""Names in data and code that CrewAI chose, kept so that each product reads what the other wrote."""
+"""Names in data and code that CrewAI chose, kept so that each product reads what the other wrote.
+
+No other module but its adapter says them.
+"""
 
 VERSION_KEY = "crewai_version"
 """Where a checkpoint says the version of its form."""

@@ -118,7 +118,10 @@ def decode(data: Any, entries: Iterable[Entry], find: Find) -> Any:
 
 
 def types_after_edit(entries: Iterable[Entry], before: Any, after: Any) -> list[Entry]:
-    """Return the type entries whose places still hold JSON of their kind after an edit. Raises `BadInput`."""
+    """Return the type entries that still apply to data that a person edited. Raises `BadInput`.
+
+    A type applies if JSON of the same kind is in its place; an edited value that does not fit its type is refused.
+    """
     found = []
     for path, kind, *more in entries:
         try:

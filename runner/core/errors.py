@@ -245,8 +245,10 @@ class ClaimLost(Stop):
 
 
 class StepFailed(Stop):
-    """A step could not be begun or recorded, for the reason that is its cause: the task fails of that, whatever the
-    code, or the framework, that made the step does about its errors."""
+    """A step could not be begun or recorded, for the reason that is its cause.
+
+    The task fails of that, whatever the code, or the framework, that made the step does about its errors.
+    """
 
     deferrable = True
 

@@ -1,5 +1,7 @@
-"""Named points between two writes, at which tests kill the process: ``RUNNER_CRASH_AT=NAME:FLAG`` does the first that
-comes there, and leaves the file FLAG. Call it as ``fault_points.reached``: arming changes what that is.
+"""Named points between two writes, at which tests kill the process.
+
+``RUNNER_CRASH_AT=NAME:FLAG`` kills the first process that reaches NAME, and leaves the file FLAG. Without it, passing a
+point calls a builtin. Call it as ``fault_points.reached``: what that is changes when a point is armed.
 """
 
 import os

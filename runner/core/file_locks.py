@@ -11,7 +11,10 @@ LOCKS = Path("/proc/locks")
 
 @contextlib.contextmanager
 def unheld(path: Path | str, flags: int = os.O_RDONLY) -> Iterator[int]:
-    """Context with a handle of a file or folder that no process has locked. Raises `BlockingIOError`, or `OSError`."""
+    """Context with the handle of a file or folder that no process holds exclusively, opened with these flags.
+
+    Raises `BlockingIOError` if a process holds it; another `OSError` if it is gone, or cannot be locked.
+    """
     handle = os.open(path, flags | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

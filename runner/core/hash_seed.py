@@ -1,7 +1,7 @@
 """The order of a set of strings: the same in every process that runs a crew's code.
 
-Python draws a seed for hashes in each process. An agent that iterates over a set would make other requests after a
-restart, and pay for them again. A ``PYTHONHASHSEED`` that the operator has set is kept.
+Python draws a seed for its hashes in each process, as it starts. An agent that iterates over a set would make other
+requests after a restart, and pay for them again. A ``PYTHONHASHSEED`` that the operator has set is kept.
 """
 
 import os

@@ -88,7 +88,10 @@ def _kind(declared: Any) -> str:
 
 
 def typed(inputs: Mapping[str, Any], kinds: Mapping[str, str]) -> dict[str, Any]:
-    """Convert text inputs to their declared types; text may stay for a list or object. Raises `BadInput`."""
+    """Convert inputs that are text to their declared types. Raises `BadInput` for one that does not fit.
+
+    Text that is not JSON stays text where a list or an object is declared, because such code may accept text, too.
+    """
     found = dict(inputs)
     for name in inputs.keys() & kinds.keys():
         if isinstance(inputs[name], str):
@@ -161,7 +164,10 @@ def _what(name: str, kinds: Mapping[str, str]) -> str:
 
 
 def refuse_unknown(names: Sequence[str] | None, inputs: Mapping[str, Any], what: str, instead: str = "") -> None:
-    """Raise `BadInput` for inputs not among ``names`` (None: any) of ``what``; the message may end with ``instead``."""
+    """Raise `BadInput` for an input that is not among the ``names`` that ``what`` it is takes.
+
+    ``names`` is None if it may take others. ``instead`` is part of the message if it takes none.
+    """
     if names is not None and (unknown := [name for name in inputs if name not in names]):
         if not names:
             raise BadInput(f"the {what} takes no inputs, and {unknown[0]!r} is given{instead}")

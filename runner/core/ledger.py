@@ -20,7 +20,10 @@ Kind = Literal["step", "model", "tool"]
 
 
 class AccountKey(NamedTuple):
-    """The key of a counted step: kind, agent, and the model's or tool's name, empty for old tool calls."""
+    """The key under which steps are counted: their kind; for a model call also the agent and the model.
+
+    For a tool call, its name is in the model's field, which earlier versions leave empty.
+    """
 
     kind: Kind = "step"
     agent: str = ""
@@ -143,10 +146,10 @@ def counters_text(count: Counters | int) -> str:
 
 
 class NextStep(dict[AccountKey, AccountKey | None]):
-    """Predicts which step follows a recorded one: the one that followed one of its kind last time, None if none soon
-    did.
+    """Predicts which step follows a recorded one: the one that followed a step of the same kind last time.
 
-    So a record's write may reserve the next step's note. A dict, since each task creates one.
+    The writer of a record may reserve the note of the next step in the same write, so that it begins without a command.
+    None if no step followed soon. A dict, since each task creates one.
     """
 
     recorded: AccountKey | None = STEP  #: the step since whose record nothing began; set by who records one
@@ -201,7 +204,8 @@ def spent(lines: Iterable[LedgerRow], prices: Prices) -> dict[str, Any]:
 def costs(calls: Iterable[tuple[str, int, float | None]]) -> dict[str, Any]:
     """Add up the costs of calls, given by model, count and cost. A part is never presented as the whole.
 
-    ``cost`` is None unless all are known, ``cost_known`` the known sum, ``unpriced`` counts unknown ones by model.
+    ``cost`` is None unless all costs are known, and there are any; ``cost_known`` is the sum of the known ones, and
+    ``unpriced`` is the number of calls with unknown cost, by model.
     """
     found = list(calls)
     known = round(sum([cost for _, _, cost in found if cost is not None]), 9)

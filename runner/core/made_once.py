@@ -9,7 +9,8 @@ T = TypeVar("T")
 class made_once(Generic[T]):
     """As `functools.cached_property`, for objects of which thousands are kept.
 
-    It does not touch ``__dict__``, which would give each object a key table of its own.
+    It sets the attribute instead of writing to the object's ``__dict__``: an object whose dictionary was once asked
+    for has one of its own, with names that it does not share with others of its class, 1,300 bytes of them.
     """
 
     def __init__(self, make: Callable[[Any], T]) -> None:
@@ -31,7 +32,10 @@ class made_once(Generic[T]):
 
 
 def early_names(*names: str) -> Callable[[type[T]], type[T]]:
-    """Have later attributes share the class's key table: CPython closes it once some objects are made without them."""
+    """Have these attributes, which objects of a class get after they are made, be among the names that they share.
+
+    CPython closes the list when some objects were made that had them not.
+    """
 
     def share(kind: type[T]) -> type[T]:
         first = object.__new__(kind)

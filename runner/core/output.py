@@ -38,10 +38,11 @@ class ValueTypes:
 
 
 class TaskOutput(BaseModel):
-    """The output of one task: ``value`` with its type, ``raw`` as text.
+    """The output of one task.
 
-    ``json_dict`` is set for a dict, a list or a model; ``pydantic`` if the code names a model for it
-    (``output_pydantic``, or the return annotation of ``run``).
+    ``value`` is what the task returned, with its type. ``raw`` is always text. ``json_dict`` is set if the task
+    returned a dict, a list or a model; ``pydantic`` if the code names a model for it (``output_pydantic``, or the
+    return annotation of ``run``).
     """
 
     name: str | None = None
@@ -56,7 +57,10 @@ class TaskOutput(BaseModel):
 
     @property
     def value(self) -> Any:
-        """What the task returned, rebuilt from what is stored. Raises `BadInput` if an edit or a class does not fit."""
+        """What the task returned, rebuilt from what is stored; for an agent its text, or the model that was asked for.
+
+        Raises `BadInput` if an edit does not fit, or the code no longer has a class of that name.
+        """
         if self._value_types is None:
             plain = self.raw if self.json_dict is None else self.json_dict
             return plain if self.pydantic is None else self.pydantic
@@ -115,8 +119,10 @@ class LiteAgentOutput(BaseModel):
 
 
 def from_value(value: Any) -> tuple[str, Any]:
-    """Turn what a callable returned into ``(raw, json_dict)``: text stays, a model, dict or list becomes JSON and its
-    text, None empty text, a number or bool its JSON, UTF-8 bytes text.
+    """Turn what a callable returned into ``(raw, json_dict)``.
+
+    Text stays as it is; a model, dict or list becomes JSON and its text; ``None`` becomes empty text; a number or a
+    bool becomes its JSON text. Bytes are text if they are UTF-8.
     """
     if value is None:
         return "", None
@@ -142,7 +148,10 @@ def _from_other(value: Any) -> tuple[str, Any]:
 
 
 def typed_output(key: str, value: Any, names: Callable[[], Names]) -> TaskOutput:
-    """Return task ``key``'s value as text, JSON and types, of the classes in ``names``. Raises `TaskError`."""
+    """Return what task ``key`` returned in its stored form: text, JSON, and the types that the JSON lacks.
+
+    ``names`` returns the classes that the task's code can name. Raises `TaskError` if the value cannot be restored.
+    """
     if type(value) is str:
         return TaskOutput(name=key, raw=value)
     known = names()
@@ -183,7 +192,10 @@ def _base(raw: str, data: Any, record: Mapping[str, Any]) -> Any:
 
 
 def revised(key: str, before: Mapping[str, Any], edit: Any) -> dict[str, Any]:
-    """Return the record of an output edited as text or JSON, with the types of the value before. Raises `BadInput`."""
+    """Return the record of an output that a person edited, given as text or JSON, with the types of the value before.
+
+    Raises `BadInput`.
+    """
     raw, data = load(before)
     record = before.get(_VALUE)
     if record is None or ("json" in record and data is not None):  # what is shown is not all of it
@@ -220,7 +232,10 @@ def _container(data: Any) -> Any:
 
 
 def from_edit(key: str, edit: Any, before: Any) -> Any:
-    """Return the value for a person's edit: text if it was text, else JSON of the same kind. Raises `BadInput`."""
+    """Return the value that a person's edit stands for: text if the value was text, else JSON of the same kind.
+
+    An ``edit`` that is not text is taken as it is. Raises `BadInput`.
+    """
     if not isinstance(edit, str):
         return to_jsonable_python(edit, fallback=_refuse, inf_nan_mode="null")
     if before is None or isinstance(before, str):

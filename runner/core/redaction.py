@@ -72,7 +72,10 @@ _COOKIE = re.compile(
 
 
 def redact(text: str, *secrets: str | None) -> str:
-    """Mask the secrets in a text, also the given ``secrets``. Masking twice has no further effect."""
+    """Mask the secrets in a text. Masking twice has no further effect.
+
+    ``secrets`` are values that the caller knows, such as the key of a model's client.
+    """
     for secret in sorted({*_known(), *filter(None, secrets)}, key=len, reverse=True):
         if len(secret) > 4 and secret in text:
             text = text.replace(secret, MASK)

@@ -14,11 +14,14 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def write_below(folder: Path, name: str, data: bytes, *, executable: bool = False) -> Path:
-    """Write a file below ``folder`` under a ``name`` that is taken relative to it; create folders. Returns its path.
+    """Write a file below ``folder`` under a relative ``name``; create folders on the way. Returns its path.
 
-    The file appears when it is complete, and replaces an existing one. Folders are opened without following links, so a
-    link that is created meanwhile has no effect. Raises `LeadsOutside` for a name that leads out of the folder, or if a
-    part of it is a link, and OSError if it cannot be written.
+    An absolute name is taken relative to the folder. The file appears under its name when it is complete, and replaces
+    an existing one. Each folder on the way is opened from the one above without following links, so a link that is
+    created meanwhile has no effect either.
+
+    Raises `LeadsOutside` for a name that leads out of the folder, or if it or a folder on its way is a link, and
+    OSError if it cannot be written.
     """
     parts = _parts(name)
     folder.mkdir(parents=True, exist_ok=True)

@@ -91,7 +91,10 @@ def default_queue(*, embedded: bool = False) -> str:
 
 @functools.cache
 def embedded_queue() -> str:
-    """The queue of this Python environment on the embedded server, which all of a user's projects share."""
+    """The queue of this Python environment on the embedded server.
+
+    All projects of a user share that server, but each environment needs workers with its own libraries.
+    """
     environment = f"{os.path.realpath(sys.prefix)} {sys.version_info[:2]}"
     return f"{DEFAULT_QUEUE}-{hashlib.sha256(os.fsencode(environment)).hexdigest()[:8]}"
 
@@ -109,7 +112,10 @@ def queue_name(name: str) -> str:
 
 
 def state_dir() -> Path:
-    """The folder of lasting data: ``RUNNER_STATE_DIR``, else the user's. Raises `RuntimeError` without a home."""
+    """The folder for data that outlives a process: ``RUNNER_STATE_DIR``, else crew-runner in the user's state folder.
+
+    Raises `RuntimeError` if the user has no home folder.
+    """
     if chosen := os.environ.get("RUNNER_STATE_DIR"):
         return Path(chosen).expanduser()
     base = Path(os.environ.get("XDG_STATE_HOME", ""))
@@ -226,8 +232,10 @@ INTERNAL = frozenset({
 
 
 def from_outside() -> dict[str, str]:
-    """Return this process's environment without what a worker's parent sets: what has such a name comes from a worker
-    that runs this process in a task, or from another program. GitHub Actions has a ``RUNNER_ENVIRONMENT``, too.
+    """Return this process's environment without what a worker's parent sets.
+
+    What has such a name comes from a worker that runs this process in a task, or from another program. GitHub Actions
+    has a ``RUNNER_ENVIRONMENT``, too.
     """
     return {name: value for name, value in os.environ.items() if name not in INTERNAL}
 

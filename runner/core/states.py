@@ -1,6 +1,7 @@
 """The states of runs and tasks, and all transitions between them, as tables.
 
-Only these happen: the Lua scripts make them, and tests check those and ``docs/internals.md`` against the tables.
+Rule: a transition that is not in a table does not happen. The Lua scripts make the transitions; the property tests
+check them against these tables, and ``docs/internals.md`` draws them.
 """
 
 from enum import StrEnum

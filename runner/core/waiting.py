@@ -141,7 +141,10 @@ def result_of(value: Any) -> Any:
 
 
 class TaskLock:
-    """A reentrant lock for tasks that share a thread, held even while waiting. No stop interrupts its acquisition."""
+    """A reentrant lock for tasks that share a thread, which a task may hold while it waits.
+
+    A thread's lock would be held by all of its tasks, or block them all. No stop interrupts a thread that acquires it.
+    """
 
     __slots__ = ("_depth", "_guard", "_holder", "_queue")  # each task has four
 

@@ -46,7 +46,10 @@ def left_on(owners: ObjectState, before: Mapping[str, Mapping[str, Any]]) -> tup
 
 
 def keep(owners: ObjectState) -> Callable[[], None]:
-    """Remember these objects' state and their containers' content; return a function that restores both in place."""
+    """Remember the state of these objects, and the content of the lists, dicts, sets and data records in them.
+
+    Returns a function that restores it in the same objects. Of other objects only the identity is restored.
+    """
     lists: dict[int, tuple[list[Any], list[Any]]] = {}
     dicts: dict[int, tuple[dict[Any, Any], dict[Any, Any]]] = {}
     sets: dict[int, tuple[set[Any], set[Any]]] = {}

@@ -150,7 +150,10 @@ class ConditionalTask(Task):
 
 
 class Outputs(Mapping[str, TaskOutput]):
-    """The outputs of the tasks before this one, by name, fetched at first use. ``hidden`` ones are not listed."""
+    """The outputs of the tasks that this one depends on, directly or not, by name; each is fetched at first use.
+
+    ``hidden`` ones can be read by name, but are not listed.
+    """
 
     def __init__(
         self, work: Work, finish: Callable[[str, TaskOutput], TaskOutput], hidden: Collection[str] = ()
@@ -193,7 +196,8 @@ class Outputs(Mapping[str, TaskOutput]):
 class TaskContext:
     """The argument of a task's ``run``: inputs, earlier outputs, durable steps, files, log and progress.
 
-    ``feedback`` is the objection to the previous output, if the task runs again; ``attempt`` counts from 1.
+    ``feedback`` is the objection of a guardrail, or of a person, to the previous output when the task runs again; else
+    None. ``attempt`` counts from 1.
     """
 
     def __init__(
@@ -248,9 +252,9 @@ class TaskContext:
     def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call ``fn(*args, **kwargs)`` durably: its result is recorded, and replayed when the task runs again.
 
-        The step is known by ``name``, the arguments and its occurrence. Returns the result as it comes out of JSON; for
-        an async function, an awaitable. Raises what ``fn`` raises, unrecorded, and TypeError for a result that is not
-        JSON.
+        The step is identified by ``name``, the arguments and its occurrence. Returns the result after a round trip
+        through JSON (or converted by the function's return annotation), also the first time; for an async function, an
+        awaitable. Raises what ``fn`` raises, which is not recorded, and TypeError for a result that is not JSON.
         """
         if not callable(fn):
             raise TypeError(f"ctx.step({name!r}, fn, *args) takes a function, got {type(fn).__qualname__}")
@@ -333,8 +337,9 @@ class TaskContext:
     def tool(self, fn: Callable[P, T]) -> Callable[P, T]:
         """Wrap a function so that each call of it is a step: for tools of an agent of another framework.
 
-        The wrapper has the function's name, signature and docstring. If the framework's tool call is a step itself, or
-        ``fn`` is ``@durable``, there is only that one step. Inside ``fn``, `idempotency_key` returns the step's key.
+        The wrapper has the function's name, signature and docstring, which frameworks describe to the model, and is
+        async if the function is. If the framework's tool call is a step itself, or ``fn`` is ``@durable``, there is
+        only that one step. Inside ``fn``, `idempotency_key` returns the step's key.
         """
         from runner.journal import tool_uses
 
@@ -368,13 +373,18 @@ class TaskContext:
         return cast("Callable[P, T]", found)
 
     def path(self, name: str | os.PathLike[str]) -> Path:
-        """Return the absolute path of a read-only file beside the crew file. Raises ValueError for one elsewhere."""
+        """Return the absolute path of a file beside the crew file, as in ``ctx.path("data/x.csv")``: read-only.
+
+        Raises ValueError for a name that points outside the crew's folder.
+        """
         return self._files.path(name)
 
     @property
     def workdir(self) -> Path:
-        """A folder to write in, with the files of tasks committed before. Changes, up to 16 MB, are stored with the
-        task, for later tasks and as the run's files. In `kickoff` it is the working directory.
+        """A folder to write in. It starts with the files of the tasks committed before.
+
+        New and changed files are stored with the task (up to 16 MB), are present for later tasks on any machine, and
+        are part of the run's files. In `kickoff` it is the working directory.
         """
         return self._files.workdir
 

@@ -237,10 +237,11 @@ class Crew(BaseModel):
     akickoff = kickoff_async
 
     def kickoff_for_each(self, inputs: Sequence[dict[str, Any]]) -> "list[CrewOutput | Any]":
-        """`kickoff` for each of the inputs in turn, on a copy of the crew. Returns the outputs in the same order, with
-        ``stream`` a stream for each. Afterwards ``usage_metrics`` is the sum.
+        """`kickoff` for each of the inputs in turn, on a copy of the crew. Returns the outputs in the same order.
 
-        Raises what a kickoff raises, and ends; ``for_each_outputs`` then has the outputs of those before.
+        Afterwards ``usage_metrics`` is the sum. With ``stream`` it returns a stream for each, to be iterated in turn.
+        Raises what a kickoff raises, without those after it; ``for_each_outputs`` then has the outputs of those before.
+        For one run each on the fleet, see ``runner submit --each``.
         """
         stop_if_read(None)
         outputs: list[CrewOutput] = engine_of("crews").kickoff_for_each(self, inputs)
@@ -256,7 +257,10 @@ class Crew(BaseModel):
     akickoff_for_each = kickoff_for_each_async
 
     def replay(self, task_id: str | UUID, inputs: dict[str, Any] | None = None) -> CrewOutput:
-        """Run a task of the last kickoff and all after it again. Raises `ValueError` if it or an output is missing."""
+        """Run a task of the last kickoff again, by its id or name, and those after it; earlier outputs are kept.
+
+        Raises `ValueError` if the crew has no such task, or an earlier one has no output yet.
+        """
         output: CrewOutput = engine_of("crews").replay(self, task_id, inputs)
         return output
 

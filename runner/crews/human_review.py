@@ -1,6 +1,7 @@
 """``Task(human_input=True)``: asks a person about a task's output until they accept it.
 
-That output is recorded: accepting it days later costs nothing, and an objection only the next answer.
+The output is recorded as it was shown: accepting it days later, on another machine, costs nothing, and an objection
+only the next answer.
 """
 
 import select

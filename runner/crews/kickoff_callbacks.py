@@ -70,8 +70,11 @@ def begin(crew: Crew, work: Work, needed: frozenset[str]) -> str:
 
 
 def before(callbacks: Callbacks, own: ObjectState, inputs: Any, work: Work) -> tuple[dict[str, Any] | None, State]:
-    """Call the callbacks one after the other. Returns the inputs that they made, and the attributes that they set on
-    their objects. Each is recorded: a completed one is not called again when the task restarts."""
+    """Call the callbacks one after the other.
+
+    Returns the inputs that they made, and the attributes that they set on their objects. Each is recorded: a completed
+    one is not called again when the task restarts.
+    """
     state: State = {}
     for callback in callbacks:
 

@@ -19,8 +19,9 @@ def refuse_on_error(given: object) -> None:
 
 
 def refuse_written_options(run: Callable[..., Any]) -> None:
-    """Raise `ValueError` if the source of a task's function has a call of its context's ``map`` or ``amap`` with a
-    wrong ``on_error``. Of other functions, or without the source, this says nothing: the call itself is refused then.
+    """Raise `ValueError` if a task's function calls its context's ``map`` or ``amap`` with a wrong ``on_error``.
+
+    Its source is looked at. Without it, and for other functions, this raises nothing: the call itself is refused then.
     """
     code = getattr(run, "__code__", None)
     if code is None or not any(isinstance(one, tuple) and "on_error" in one for one in code.co_consts):

@@ -28,8 +28,9 @@ def is_wanted(task: ConditionalTask, work: Work, context: TaskContext) -> bool:
 
 
 class agent_at_work:
-    """Emits the events of the agent that performs the task. A resumed agent continues under its first start. (A
-    generator would take 300 bytes more of each agent that waits.)
+    """Emits the events of the agent that performs the task. A resumed agent continues under its first start.
+
+    (A generator would take 300 bytes more of each agent that waits.)
     """
 
     __slots__ = ("_agent", "_context", "_crew", "_task", "_work")

@@ -1,4 +1,7 @@
-"""``Crew(planning=True)``: a committed task before the others, in which a model makes a plan for all of them."""
+"""``Crew(planning=True)``: a model makes a plan for all tasks before the first one; it is paid for once.
+
+Making it is a task like any other: it is committed, so each task finds it there, on whichever worker it is done.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,5 +1,7 @@
-"""Crews and agents as data, and back. What is code (functions, tools, models, guardrails) is not data: it stays in the
-crew file, and is put together with the data when a checkpoint is restored.
+"""Crews and agents as data, and back.
+
+What is code (functions, tools, models, guardrails) is not data: it stays in the crew file, and is put together with the
+data when a checkpoint is restored.
 """
 
 import contextlib

@@ -130,8 +130,10 @@ def growing(adapter: Adapter) -> GrowingAdapter | None:
 
 
 def chosen(things: list[tuple[str, object]]) -> list[tuple[str, object]]:
-    """Return those of a file's crews that are meant to be run: flows rather than the crews that they kick off, a flow
-    rather than its class, a class rather than the crews that it creates, an agent rather than its sub-agents.
+    """Return those of a file's crews that are meant to be run.
+
+    They are flows rather than the crews that they kick off, a flow rather than its class, a class rather than the crews
+    that it creates, an agent rather than its sub-agents.
     """
     things = [(name, thing) for name, thing in things if not frameworks.is_agent(thing)] or things
     things = _outermost(things) if len(things) > 1 else things

@@ -41,7 +41,10 @@ _making = ForkSafeLock()  #: held for a moment, without a wait: a task's threads
 
 @contextlib.contextmanager
 def _at(root: Path) -> Iterator[None]:
-    """While a crew file is read, relative paths are relative to its folder; tasks of one process take turns."""
+    """While a crew file is read, relative paths are relative to its folder, as when it was submitted.
+
+    A process has one working directory: tasks that share a process load their code one after the other.
+    """
     with _loading:
         before = Path.cwd()
         os.chdir(root)
@@ -146,11 +149,10 @@ class CodeCache:
         adapter: str = "",
         journal: Journal | None = None,
     ) -> Loaded:
-        """Return the crew ``attr`` of ``module`` in a bundle, for the adapter of that name. Raises `BadCrew` or
-        `MissingDependency`.
+        """Return the crew ``attr`` of ``module`` in a bundle, for the adapter of that name.
 
-        Calls of models that its code makes meanwhile are answered from where it was read, or are recorded in the
-        ``journal`` of the task.
+        Raises `BadCrew` or `MissingDependency`. Calls of models that its code makes meanwhile are answered from where
+        it was read, or are recorded in the ``journal`` of the task.
 
         A task that works in a copy of the bundle, at ``root``, imports its code from there: so ``__file__`` is the same
         for each attempt, and what the code writes beside itself belongs to the task.
@@ -235,7 +237,10 @@ class Signatures:
 
 
 class AttemptFolder(TaskFiles):
-    """An attempt's folder, made at ``place`` when asked for. ``alone``, ``beside``: which other tasks run here."""
+    """The folder of one attempt, made at ``place`` when it is first asked for, as few tasks need it.
+
+    ``alone``: its process performs no other task meanwhile; ``beside``: only tasks that leave its logging alone.
+    """
 
     def __init__(
         self,

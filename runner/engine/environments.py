@@ -25,7 +25,10 @@ class Environments:
         return True
 
     def takes(self, needed: Needed, root: Callable[[], Path], job: Job) -> bool:  # noqa: ARG002 - a hook
-        """Whether this process performs such runs; if not, the job was sent on. ``root`` unpacks the bundle."""
+        """Whether this process performs runs that ask for it; if not, the job was sent on.
+
+        ``root`` returns the folder of the bundle's files, and raises if this worker may not run them.
+        """
         return self.accept(needed)
 
 

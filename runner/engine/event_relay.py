@@ -1,7 +1,8 @@
 """Relays the events of a task in flight: to its crew's handlers in this process, and to the run's stream.
 
-The store itself records when a task is claimed, committed or failed. Events of the task's code are appended to the
-run's one sequence: type, relatives and task, without content.
+The store itself records when a task is claimed, committed or failed. Events that the task's code emits are appended to
+the run's events as they come, numbered in the run's one sequence: type, relatives and task, without content. Nothing is
+recorded in this process.
 """
 
 import contextlib

@@ -1,4 +1,7 @@
-"""The executor: performs a task, for a worker's job or for a kickoff, makes a decision, and has that stored."""
+"""The executor: performs a task, for a worker's job or for a kickoff in this process.
+
+Performing a task results in a decision; storing it is a separate step. The process may be killed anywhere in between.
+"""
 
 import json
 from collections.abc import Callable

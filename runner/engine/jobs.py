@@ -111,7 +111,10 @@ class JobExecutor:
         return self._next
 
     def do(self, job: Job, queue: str = "") -> Decision | Refusal:
-        """Do one job; its result is stored by then. Its commit may take the next one from ``queue``, "" for none."""
+        """Do one job, a message's or that of `next`. What it returns is already stored.
+
+        ``queue``: where its commit takes the next job if none of the same run becomes ready; "" for nowhere.
+        """
         claim, self._next, self.queue = self._next, None, queue
         if claim is None or (claim.job is not job and claim.job != job):
             return self._do_received(job)
@@ -154,8 +157,11 @@ class JobExecutor:
         return self._process if self.clock.monotonic() < self._slice_ends else ""
 
     def _may_be_kept(self, adapter: str) -> bool:
-        """Whether a process that is for one task does the run's next. Its task takes seconds, so there is no slice of
-        time: it does where no job waits for a process, and not for ever, as what libraries keep of tasks adds up."""
+        """Whether a process that is for one task does the run's next.
+
+        Its task takes seconds, so there is no slice of time: it does where no job waits for a process, and not for
+        ever, as what libraries keep of tasks adds up.
+        """
         may = self._time_slice > 0 and self._continued + 1 < TASKS_OF_ONE
         return may and adapters.continues(adapter) and not self._is_wanted()
 

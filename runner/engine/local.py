@@ -28,7 +28,10 @@ F = TypeVar("F", bound="Future[Any] | asyncio.Task[Any]")
 
 
 class Schedule(Generic[T, F]):
-    """Concurrent tasks, none begun after a failure. ``begin`` starts one; its future's result are those then ready."""
+    """Concurrent tasks, each started as soon as it may run. After a failure none is started, and those in flight end.
+
+    ``begin`` starts a task and returns its future, whose result are the tasks that become ready.
+    """
 
     def __init__(self, begin: Callable[[T], F], ready: Iterable[T]) -> None:
         self._begin = begin

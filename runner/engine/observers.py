@@ -1,4 +1,7 @@
-"""Observers of tasks and calls in this process: entry points of the group ``crew_runner.observers``."""
+"""Observers: notified of tasks and calls in this process, without changing anything. For logs, metrics, traces.
+
+A package adds one as an entry point of the group ``crew_runner.observers``.
+"""
 
 import functools
 import logging
@@ -24,7 +27,8 @@ GROUP = "crew_runner.observers"
 class Observer:
     """Override the methods that you need. An entry point returns an instance; each process of a worker has its own.
 
-    The task waits for each call, in its thread or a step's. Exceptions are logged and have no other effect.
+    Exceptions are logged and have no other effect. The task waits for each call, so be quick. Calls come in the task's
+    thread or, for steps, in the thread that does the step.
     """
 
     def task_started(self, claim: Claim) -> None:

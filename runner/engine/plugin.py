@@ -11,9 +11,10 @@ from runner.engine.adapter import Adapter
 
 
 class AdapterPlugin(Framework):
-    """A family of adapters, found by the entry points of the group ``crew_runner.adapters``. Override what you need.
+    """A family of adapters, found by the entry points of the group ``crew_runner.adapters``.
 
-    Importing its module must be cheap: every process that looks at any crew does. Import the framework later.
+    Override the methods you need. Importing its module must be cheap, because every process that looks at any crew
+    imports it. The framework itself is imported when a crew file imports it.
     """
 
     names: tuple[str, ...] = ()
@@ -62,17 +63,26 @@ class AdapterPlugin(Framework):
         """Prepare this process for one task, before the code of its crew is loaded."""
 
     def continues(self, name: str) -> bool:  # noqa: ARG002 - a hook
-        """Whether this process, after a task of the adapter ``name``, may perform the run's next task although the
-        adapter is disposable. If so, `prepare` is called again for the same home, and the code is loaded again.
+        """Whether this process, after a task of the adapter ``name``, may perform the run's next task.
+
+        It is asked if the adapter is disposable. If it may, `prepare` is called again for the same home, and the code
+        is loaded again.
         """
         return False
 
     def may_share(self, crew: object, files: Iterable[Path]) -> bool:  # noqa: ARG002 - a hook
-        """Whether tasks of this crew may share a process with other runs of its code: see `prepare_shared_task`."""
+        """Whether a process may perform tasks of this crew together with those of other runs of the same code.
+
+        It is asked if the adapter is disposable, with the crew as read from these files, and again for each other run:
+        see `prepare_shared_task`.
+        """
         return False
 
     def share(self, home: Home) -> None:
-        """Make this process, prepared for one run, ready for others. Called in the context of its first task."""
+        """Make this process, which was prepared for one run, ready for tasks of other runs.
+
+        Called in the context of its first task.
+        """
 
     def prepare_shared_task(self, home: Home) -> None:
         """Prepare this thread, which has its own working directory, and this context for one task."""

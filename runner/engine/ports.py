@@ -1,7 +1,10 @@
 """The engine's ports: the store of runs, a task held in it, the broker and the clock.
 
-A store has three sides: `Store` for workers, `Runs` for clients, `Workers` for leases and deliveries. The engine names
-no implementation, such as `runner.providers.redis.store`: the code that starts it provides them.
+A store has three sides: `Store` for workers that perform tasks, `Runs` for clients, `Workers` for leases and
+deliveries.
+
+The engine names no implementation: Redis is one store (`runner.providers.redis.store`), Celery reaches the brokers
+(`runner.tasks.broker`), the system's is one clock. The code that starts the engine provides them.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -48,7 +51,10 @@ class ClaimedTask(Recorder, Protocol):
         """Append a line to the run's events."""
 
     def append_event(self, kind: str, about: str, *, trigger: str = "", **details: Unpack[EventDetails]) -> int:
-        """Append an event of the task's code, after those of `defer_event`. Returns its sequence number."""
+        """Append an event of the task's code to the run's events, after those of `defer_event`.
+
+        Returns its sequence number.
+        """
 
     def defer_event(self, kind: str, about: str, **details: Unpack[EventDetails]) -> DeferredEvent:
         """Append an event whose sequence number is not needed yet.
@@ -60,9 +66,10 @@ class ClaimedTask(Recorder, Protocol):
     def commit(self, output: str, unlocks: Iterable[PlannedTask], **how: Unpack[Ending]) -> str:
         """End the task with its output, a JSON object. Returns the branch's status afterwards.
 
-        The first task that becomes ready is claimed for this ``process`` of the claim's worker, and is ``next``; all
-        others are sent. If none becomes ready, the oldest job of this ``queue`` is claimed, if another run of the same
-        adapter has it.
+        Of the tasks that become ready, the first is claimed for this ``process`` of the claim's worker in the same
+        operation, and is ``next``; the others are sent. Without a process, or if it cannot be claimed, all are sent. If
+        none becomes ready, the oldest job of this ``queue`` is claimed, if it belongs to another run of the same
+        adapter.
         """
 
     def expand(self, expansion: Expansion, version: str, **how: Unpack[Ending]) -> bool:
@@ -82,7 +89,10 @@ class ClaimedTask(Recorder, Protocol):
 
 
 class Store(Protocol):
-    """The runs, for a worker. It waits out outages. ``id`` names it on this machine, without a password."""
+    """The runs, as a worker that performs their tasks needs them. A store waits out its own outages.
+
+    ``id`` names the store in paths on this machine: without a password, and the same for each process that uses it.
+    """
 
     id: str
 
@@ -212,15 +222,18 @@ class Batches(Protocol):
     def create(
         self, batch: str, plan: Plan, fields: dict[str, str], runs: Sequence[NewRun], total: int | None = None
     ) -> list[str]:
-        """Accept runs of one plan, all or none. ``fields`` are what they share; ``total`` is how many there will be, if
-        known.
+        """Accept runs of one plan, all or none.
 
-        Returns for each "created", "exists", "taken" if its id is another run's, or "stopped" if it is new and the
-        batch accepts no more (`stop`); or ["no bundle"] for all.
+        ``fields`` are what they share; ``total`` is how many there will be, if known. Returns for each "created",
+        "exists", "taken" if its id is another run's, or "stopped" if it is new and the batch accepts no more (`stop`);
+        or ["no bundle"] for all.
         """
 
     def stop(self, batch: str, reason: str) -> bool:
-        """Refuse new runs of a batch for a reason; "" accepts them again. Returns whether there is such a batch."""
+        """Refuse new runs of a batch from now on, for a reason; "" accepts them again.
+
+        Returns whether there is such a batch.
+        """
 
     def about(self, batch: str) -> tuple[int | None, str]:
         """Return how many runs it is to have, None if unknown, and why it refuses new ones; "" if it accepts them."""
@@ -232,7 +245,7 @@ class Batches(Protocol):
         """Return the current end of the list of ended runs."""
 
     def ended(self, batch: str, after: str, block_ms: int) -> tuple[list[str], str]:
-        """Return the runs ended since ``after``, and the list's new end; wait up to ``block_ms`` for the first."""
+        """Return the runs that ended since ``after``, and the list's new end; wait up to ``block_ms`` for the first."""
 
     def statuses(self, run_ids: Sequence[str]) -> list[RunStatus | None]:
         """Return the statuses of these runs; None for one that does not exist."""
@@ -258,9 +271,9 @@ class Workers(Protocol):
     ) -> list[str]:
         """Take back the claims of a dead worker, or of one of its processes. Returns their references.
 
-        ``out`` are the marks that dead processes left: calls that were never sent are not in doubt. With
-        ``max_handovers`` tasks are handed over as on release. Nothing happens if the worker has registered again since
-        ``about`` was read.
+        ``out`` are the marks that its dead processes left: calls that were never sent are not in doubt. With
+        ``max_handovers`` the worker was asked to end: its tasks are handed over as on release, at most so often in a
+        row without progress. If the worker has registered again since ``about`` was read, nothing happens.
         """
 
     def take_back(self, worker: str, claim: HeldClaim, *, reason: str, max_handovers: int) -> bool:

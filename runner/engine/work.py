@@ -14,7 +14,10 @@ from runner.journal.recorder import StepObserver
 
 @dataclass
 class Conversation:
-    """The messages between agent and model about one task, which the engine may replay, and is notified of."""
+    """The messages between an agent and its model about one task, in the models' form.
+
+    The engine may pass a recorded one, and is notified of added messages.
+    """
 
     messages: list[dict[str, Any]] = field(default_factory=list)
 

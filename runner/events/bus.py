@@ -1,6 +1,7 @@
 """The event bus: numbers each event, records it if recording is on, and calls its handlers.
 
-`EventBus.emit` does in order, under the state's lock, all but calling handlers (`runner.events.dispatch`).
+`EventBus.emit` does in the emitting thread, under the state's lock, all that must be in order: ids, scope, number,
+record, then the taps. Handlers come after, elsewhere (`runner.events.dispatch`).
 """
 
 import atexit
@@ -83,7 +84,10 @@ class EventBus:
     def on(
         self, *event_types: EventKind | Depends, depends_on: Depends | Sequence[Depends] | None = None
     ) -> Callable[[H], H]:
-        """Decorator: call the function for these events, after those in ``depends_on`` have finished with them."""
+        """Decorator: call the function for these events, as in ``@event_bus.on(TaskCompletedEvent)``.
+
+        With ``depends_on`` it is called after those handlers have finished with the event.
+        """
         asked = [one for one in event_types if not isinstance(one, Depends)]
         if not asked:
             raise TypeError("event_bus.on() takes the events to listen for: a class, a type such as 'task_completed'")
@@ -158,7 +162,10 @@ class EventBus:
                 self._waits_for = waited_for
 
     def tap(self, function: H) -> H:
-        """Call ``function`` in the emitting thread, in order, under the state's lock. Exceptions are logged."""
+        """Call ``function`` in the emitting thread, before `emit` returns, in order, under the state's lock.
+
+        An exception in it is logged and suppressed; a BaseException is not.
+        """
         with self._lock:
             if function not in self.taps:
                 self.taps = (*self.taps, function)
@@ -177,7 +184,7 @@ class EventBus:
         return self._armed
 
     def enable_recording(self) -> None:
-        """From now on, record each kickoff's entities and events, the last one's until `reset_runtime_state`."""
+        """From now on, record each kickoff's entities and events; keep the last one's until `reset_runtime_state`."""
         self._armed = self._keeps_last = True
 
     def arm_recording(self) -> None:
@@ -238,7 +245,10 @@ class EventBus:
 
     @contextlib.contextmanager
     def kickoff_scope(self) -> Iterator[bool]:
-        """Context of a kickoff; yields whether it is the outermost, which has its own state and sequence."""
+        """Context of a kickoff; yields whether it is the outermost one.
+
+        The outermost has its own state and sequence, unless a state was set before; both end with it.
+        """
         deep, before, stack = kickoff.depth.get(), kickoff.peek(), scope.event_stack()
         kickoff.depth.set(deep + 1)
         takes = before is not None and before.state is not None and not before.taken and (deep == 0 or before.outer)

@@ -35,7 +35,10 @@ class CircularDependencyError(ValueError):
 def build_execution_plan(
     handlers: Iterable[Handler], dependencies: Mapping[Handler, Sequence[Depends]]
 ) -> list[list[Handler]]:
-    """Return the handlers in groups that run concurrently, one after the other. Raises `CircularDependencyError`."""
+    """Return the handlers in groups: those of a group run concurrently, after the group before it.
+
+    Dependencies on other handlers are ignored. Raises `CircularDependencyError`.
+    """
     left = list(handlers)
     steps: list[list[Handler]] = []
     while left:

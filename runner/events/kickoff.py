@@ -144,9 +144,10 @@ def enter(kickoff: Kickoff | None) -> None:
 
 
 def use_sequence(source: Source, *, guard: Guard | None = None, records: bool = True) -> None:
-    """From now on, events of this context and its copies get their numbers from ``source``, called under the lock.
+    """From now on, events of this context and its copies get their numbers from ``source``.
 
-    Each event is emitted inside ``guard()``, and recorded here only with ``records``.
+    It is called with the event, its relatives set, under the kickoff's lock; it may set ``event_id``. Each event is
+    emitted inside ``guard()``, and recorded here only with ``records``.
     """
     before = peek()
     kickoff = Kickoff(before.state, before.issued, before) if before is not None else Kickoff()
@@ -159,8 +160,9 @@ def use_sequence(source: Source, *, guard: Guard | None = None, records: bool = 
 
 
 def begin(source: Source, guard: Guard, stack: Stack, last_event_id: str | None) -> None:
-    """Start a task on the fleet in this context: events get their numbers from ``source``, inside ``guard()``, and are
-    not recorded here. The first has the innermost event of ``stack`` as parent, and follows ``last_event_id``.
+    """Start a task on the fleet in this context: events get their numbers from ``source``, inside ``guard()``.
+
+    They are not recorded here. The first has the innermost event of ``stack`` as parent, and follows ``last_event_id``.
     """
     run = Kickoff()
     run.source, run.guard, run.records, run.last_event_id = source, guard, False, last_event_id

@@ -61,8 +61,10 @@ class EventNode(BaseModel):
 
 
 class EventRecord(BaseModel):
-    """Events and their relations, for several threads. Beyond ``max_nodes`` the oldest goes, but never a start that has
-    not ended: a resume needs it.
+    """Events and their relations.
+
+    Safe to use from several threads. Beyond ``max_nodes`` the oldest node is removed, but never a start that has not
+    ended, because a resume needs it.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)

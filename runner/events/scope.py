@@ -1,6 +1,7 @@
 """The scope: open events, from which each event gets its parent and its cause.
 
-Each context has a stack of (event id, type): an event that starts something is pushed, and its end pops it.
+Each context has a stack of (event id, type): an event that starts something is pushed, and the event that ends it pops
+it. Threads that were given a copy of the context continue from there.
 """
 
 import logging
@@ -82,7 +83,10 @@ def set_triggering_event_id(event_id: str | None) -> None:
 
 @contextmanager
 def triggered_by_scope(event_id: str) -> Iterator[None]:
-    """Context in which this event causes the emitted ones. It may be left in another context, as by a generator."""
+    """Context in which emitted events were caused by this event.
+
+    It may be left in another context than it was entered in, as by an async generator that another task closes.
+    """
     before = _triggering_event_id.get()
     _triggering_event_id.set(event_id)
     try:
@@ -260,7 +264,10 @@ def capture_scope() -> dict[str, Any]:
 
 
 def apply_scope(captured: Mapping[str, Any]) -> None:
-    """Continue here with a scope captured elsewhere; `use_sequence` keeps the numbers of several contexts apart."""
+    """Continue in this context with a scope that was captured elsewhere.
+
+    Numbers continue after the captured one; if several contexts do so, `use_sequence` keeps their numbers apart.
+    """
     restore_event_scope(tuple((str(event_id), str(kind)) for event_id, kind in captured.get("stack") or ()))
     _triggering_event_id.set(captured.get("triggering_event_id"))
     if kickoff.current().issued < (start := int(captured.get("emission_sequence") or 0)):

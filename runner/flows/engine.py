@@ -118,7 +118,10 @@ async def resume(flow: Flow[Any], answer: str, method: str | None) -> Any:
 
 @contextlib.asynccontextmanager
 async def _kicked_off(flow: Flow[Any], given: Any) -> AsyncIterator[RuntimeState | None]:
-    """The state to run in, one kickoff at a time; at the end all handlers have received its events."""
+    """The state to run in. A flow object has one state, so it runs one kickoff at a time.
+
+    At the end, however the kickoff ended, all handlers have received its events.
+    """
     with flow._lock:
         if flow._running:
             raise Conflict(f"this {flow.flow_name} is already running: create another instance to run at the same time")

@@ -30,7 +30,10 @@ class HumanFeedbackResult:
 
 @dataclasses.dataclass
 class PendingFeedbackContext:
-    """A question to a person: its ``call``, the answer's ``step``, the ``llm`` that reads it, a saved ``flow``."""
+    """A question to a person. ``call`` is the waiting execution, ``step`` the position of the answer in it.
+
+    ``llm`` is the name of the model that reads the answer, ``flow`` the flow's data, if it was saved elsewhere.
+    """
 
     flow_id: str
     flow_class: str
@@ -116,7 +119,10 @@ _REJECTS = frozenset({"reject", "rejected", "refuse", "refused", "revise", "no"}
 def verdict(
     text: str | None, approve: bool, reject: str | None, labels: Sequence[str], about: Mapping[str, Any]
 ) -> Answer:
-    """Return a person's words, approval, or rejection with reason as text. Raises `BadInput` for none or two."""
+    """Return a person's answer as text: their words, the approval of what is shown, or its rejection with the reason.
+
+    Raises `BadInput` if there is no answer, or several.
+    """
     if (text is not None) + approve + (reject is not None) != 1:
         raise BadInput("give exactly one of --text TEXT, --approve and --reject WHY")
     if text is not None:

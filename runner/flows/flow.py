@@ -69,8 +69,9 @@ class _Workdir:
 class Flow(FlowLog, MemoryMethods, Generic[S]):
     """Methods that trigger each other, and a state that they share.
 
-    ``kickoff`` runs the flow in this process, ``runner submit`` on the fleet. Each method works on its own copy of
-    ``self.state``, which is merged when it is done (`runner.flows.state`). Other attributes of ``self`` are not stored.
+    ``kickoff`` runs the flow in this process; ``runner submit`` runs it on the fleet. Each method works on its own copy
+    of ``self.state``; its changes are merged when it is done (`runner.flows.state`). Other attributes of ``self`` exist
+    only in this process: no checkpoint has them, and on the fleet each method starts without them.
     """
 
     entity_type: ClassVar[str] = "flow"
@@ -208,7 +209,10 @@ class Flow(FlowLog, MemoryMethods, Generic[S]):
         return await self.kickoff_async(inputs, input_files, from_checkpoint, restore_from_state_id)
 
     def stream_events(self, **given: Any) -> "StreamSession[Any]":
-        """Return a session that runs the flow as it is iterated: frames of events, then ``result``. See `kickoff`."""
+        """Return a session that runs the flow as it is iterated: it yields events as frames, then has the ``result``.
+
+        The arguments are those of `kickoff`.
+        """
         session: StreamSession[Any] = engine_of("streams").of_flow(partial(self.kickoff, **given))
         return session
 
@@ -246,11 +250,18 @@ class Flow(FlowLog, MemoryMethods, Generic[S]):
         return current.get() or LocalFiles(partial(root_of, type(self)))
 
     def pause(self, message: str, metadata: dict[str, Any] | None = None) -> str:
-        """Wait for a person inside a method: it stops, restarts with the answer, and replays its recorded steps."""
+        """Wait for a person inside a method, and return the answer.
+
+        The method stops here, and restarts with the answer; its recorded steps are replayed.
+        """
         return self._inside("pause").ask(message, metadata, pause=True)
 
     def ask(self, message: str, timeout: float | None = None, metadata: dict[str, Any] | None = None) -> str | None:
-        """Ask a person, by ``input_provider`` or as `pause` does. None if a provider fails or exceeds ``timeout``."""
+        """Ask a person: at the terminal, or through the flow's ``input_provider``; without either, as `pause` does.
+
+        Returns the answer. It is None if a provider fails, or takes longer than ``timeout`` seconds; a person has no
+        such limit.
+        """
         at = self._inside("ask")
         provider = self.input_provider or flow_config.input_provider
         if provider is None:
@@ -266,11 +277,10 @@ class Flow(FlowLog, MemoryMethods, Generic[S]):
 
     @classmethod
     def from_checkpoint(cls, config: CheckpointConfig, *, code: "Flow[Any] | None" = None) -> "Flow[Any]":
-        """Return the flow of the checkpoint ``config.restore_from``, as this class: `kickoff` resumes it, `resume`
-        answers it.
+        """Return the flow of the checkpoint that ``config.restore_from`` names, as this class, with its typed state.
 
-        ``code`` is a flow that is to continue as the restored one. The other fields of ``config`` say how it writes its
-        own checkpoints.
+        Its ``kickoff`` resumes from there, its ``resume`` answers its question. ``code`` is a flow that is to continue
+        as the restored one. The other fields of ``config`` say how it writes its own checkpoints.
         """
         return typing.cast("Flow[Any]", restore(cls, config, code=_code_of(cls, code)))
 
@@ -295,8 +305,7 @@ class Flow(FlowLog, MemoryMethods, Generic[S]):
 
     @classmethod
     def from_pending(cls, flow_id: str, persistence: Any = None, **options: Any) -> "Flow[Any]":
-        """Return the flow of this id that waits for a person, so that `resume` continues it: in any process, days
-        later.
+        """Return the flow of this id that waits for a person, so that `resume` continues it, days later in any process.
 
         It is loaded from ``persistence``, that of ``@persist``, or the user's state folder (``RUNNER_STATE_DIR``).
         ``options`` are those of the flow. Raises `ValueError` if no such flow waits.

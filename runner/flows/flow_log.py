@@ -26,7 +26,11 @@ class FlowLog:
 
     @property
     def completed_methods(self) -> set[str]:
-        """The methods that finished at least once; set before a kickoff, they are skipped, and their output is None."""
+        """The names of the methods that finished at least once.
+
+        If they are set before a kickoff, it skips them: a saved state (``@persist``) may have their effects. Their
+        listeners get None as their output.
+        """
         return set(self._completed_methods)
 
     @completed_methods.setter

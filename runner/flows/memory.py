@@ -41,9 +41,10 @@ class MemoryMatch(BaseModel):
 
 
 class Memory:
-    """Texts in a folder that processes may share, one file each, stored once. Remembering and recalling call no model.
+    """Texts in a folder, one file for each. Remembering and recalling call no model.
 
-    ``llm`` is the model, or its name, for `extract_memories`; default: the environment's.
+    A text is stored once, however often it is remembered. Processes on several machines may share the folder. ``llm``
+    is the model, or its name, for `extract_memories`; default: the environment's.
     """
 
     def __init__(self, folder: str | Path, llm: Any = None) -> None:
@@ -79,7 +80,10 @@ class Memory:
     def recall(
         self, query: str, *, limit: int = MOST, source: str | None = None, categories: Iterable[str] = ()
     ) -> list[MemoryMatch]:
-        """Return the records with most words in common with the query, of this ``source`` and one of ``categories``."""
+        """Return the records with the most words in common with the query, the best first; of equal ones, the newest.
+
+        ``source`` and ``categories`` restrict them to one source, and to records with at least one of the categories.
+        """
         asked, wanted = _words(query), set(categories)
         found = [
             MemoryMatch(record=one, score=len((words := _words(one.content)) & asked) / max(1, len(words)))

@@ -88,7 +88,10 @@ def diff_all(base: Mapping[str, Any], mine: Mapping[str, Any]) -> dict[str, Patc
 def merge(
     base: Mapping[str, Any], theirs: Mapping[str, Any], mine: Mapping[str, Any]
 ) -> tuple[states.Patch, list[str]]:
-    """Apply to ``theirs`` what a method changed from ``base`` to ``mine``. Returns the changes and conflicts."""
+    """Apply to ``theirs`` what a method changed between ``base`` and ``mine``. Returns the changes and the conflicts.
+
+    Conflicts are paths, as in ``"report.title"``. Values that no other method changed remain the method's own objects.
+    """
     others = {name for name in theirs if not same(theirs[name], base.get(name, MISSING))}
     found, conflicts = apply_all(diff_all(base, mine), theirs, base)
     own = {name: mine[name] for name in found if name in mine and name not in others}

@@ -1,6 +1,7 @@
 """``@persist``: saves a flow's state after each method; ``kickoff(inputs={"id": ...})`` starts from it.
 
-All methods run again: to resume, write checkpoints. On the fleet ``@persist`` does nothing.
+Only the state is saved: all methods run again. To resume with finished methods, write checkpoints. On the fleet the run
+keeps the state itself, and ``@persist`` does nothing.
 """
 
 import contextlib
@@ -139,7 +140,10 @@ class _Wish(NamedTuple):
 
 
 def persist(persistence: FlowPersistence | None = None, verbose: bool = False) -> Callable[[F], F]:
-    """Save the state after this method, or each method of a class, to ``./.checkpoints/flow_states.db`` by default."""
+    """Save the state after this method; on a flow class, after each method.
+
+    ``persistence`` defaults to an SQLite file, ``./.checkpoints/flow_states.db``.
+    """
     wish = _Wish(persistence or SQLiteFlowPersistence(), verbose)
 
     def decorate(target: F) -> F:
@@ -166,7 +170,10 @@ def keep(flow: Any, method: str) -> None:
 
 
 def take_up(flow: Any, inputs: Mapping[str, Any], source: str | None) -> None:
-    """Start with the saved state of the inputs' id, or of ``source`` under the flow's own id, if there is one."""
+    """Start the flow with the saved state of the id among its inputs.
+
+    With a ``source``, start with the state of that id, under the flow's own id. If nothing was saved, nothing changes.
+    """
     wanted = source or inputs.get("id")
     persistence = persistence_of(flow)
     stored = persistence.load_state(str(wanted)) if persistence is not None and wanted else None

@@ -1,4 +1,7 @@
-"""``initial_state`` as data: a dict, a model's values, or a class's JSON schema, of which a class can be made."""
+"""``initial_state`` as data: a dict unchanged, a model as its values, a class as its JSON schema.
+
+The code provides the class again. If there is no code, a class is made from the schema: fields, types, defaults.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Literal, Union

@@ -44,7 +44,10 @@ class Patch:
 
 
 def create(initial: Any, declared: Any) -> State:
-    """Create the state: ``initial_state``, or an empty one of ``Flow[...]``'s type, required fields perhaps unset."""
+    """Create the initial state: ``initial_state``, or an empty one of the type in ``Flow[...]``.
+
+    Required fields of a model that are not given yet are left unset: the kickoff's inputs may provide them.
+    """
     wanted = declared if initial is None else initial
     if isinstance(wanted, BaseModel):
         model = with_id(type(wanted))
@@ -170,7 +173,10 @@ def same(one: Any, other: Any) -> bool:
 
 
 def dump(state: State, refuse: Callable[[str, Any], None]) -> dict[str, Any]:
-    """Return the state as JSON, without the fields for which ``refuse`` had to be called and did not raise."""
+    """Return the state as JSON.
+
+    ``refuse`` is called with each field that is not JSON; unless it raises, the field is left out.
+    """
     found: dict[str, Any] = {}
     model = state if isinstance(state, BaseModel) else None
     for name, value in fields(state).items():

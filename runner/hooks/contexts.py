@@ -27,12 +27,7 @@ class _Asking:
 
 
 class LLMCallHookContext(_Asking):
-    """A model call: its ``messages``, which may be changed in place, its agent, task and crew, and afterwards its
-    ``response``.
-
-    ``iterations`` is how often the model was called in this conversation before. If there is an ``executor``, all of
-    this is the executor's.
-    """
+    """A model call: its ``messages`` (may be changed in place), agent, task, crew; afterwards its ``response``."""
 
     def __init__(
         self,

@@ -1,6 +1,7 @@
-"""Records hooks as steps, so a hook is not called again when its task restarts, unless a kill interrupted it.
+"""Records hooks as steps, so a hook is not called again when its task restarts.
 
-A refusal of a model call fails the task, and is not replayed. A hook that raises is logged.
+A hook that was interrupted by a kill is called again, like a callback. So is a hook that refused a model call, because
+the refusal fails the task, and a resumed task calls the model again. A hook that raises is logged, and changes nothing.
 """
 
 import copy

@@ -176,7 +176,10 @@ def _layers(hook: Hook) -> Iterator[Hook]:
 def on(
     point: InterceptionPoint, *, agents: Collection[str] | None = None, tools: Collection[str] | None = None
 ) -> Callable[[F], F]:
-    """Decorator: register a function, or a ``@CrewBase`` method, at a point, for these roles and tools only."""
+    """Decorator: register the function at a point, only for agents with these roles and tools with these names.
+
+    In a class with ``@CrewBase`` it decorates methods; each object of the class then has the hook.
+    """
 
     def decorate(function: F) -> F:
         function.__dict__[_ASKED] = (point, agents, tools)

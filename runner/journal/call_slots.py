@@ -72,8 +72,10 @@ class CallSlots:
         return digest, waiting[0][1] if waiting else ""
 
     def reserve(self, prefix: str, digest: str, *, unattributed: bool = False) -> CallSlot:
-        """Reserve the slot of the next call with this request; the steps that enclose an ``unattributed`` call are
-        unknown: it may be any of those whose result is not recorded.
+        """Reserve the slot of the next call with this request.
+
+        The steps that enclose an ``unattributed`` call are unknown: it may be any of those whose result is not
+        recorded.
         """
         self._numbers[prefix] = number = self._numbers[prefix] + 1
         request = self._request(prefix, digest, unattributed=True) if unattributed else f"{prefix}@{digest}"

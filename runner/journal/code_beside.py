@@ -12,7 +12,10 @@ from runner.journal.tool_context import TaskContexts
 
 
 def runs_again(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``fn`` as code that runs again on a restart: tool uses do not record what it changes. It may be async."""
+    """Return ``fn``, which may be async, as code that runs again when its task restarts.
+
+    What it changes is not recorded with the tool uses beside it, nor with those that it makes itself.
+    """
     if hasattr(fn, "runs_again"):
         return fn
 

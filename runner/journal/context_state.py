@@ -72,8 +72,9 @@ class Snapshot:
             self._see(root, [])
 
     def changes(self, now: "Snapshot", *, by_difference: bool = False) -> list[Change]:
-        """Return the changes since the snapshot: of counts, with ``by_difference``, how much was added, as others count
-        there, too. Raises `NotSerializable` if they cannot be restored from JSON.
+        """Return the changes since the snapshot. Raises `NotSerializable` if they cannot be restored from JSON.
+
+        ``by_difference``: of counts, how much was added, as others count there, too.
         """
         found = []
         new: set[int] = set()

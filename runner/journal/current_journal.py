@@ -64,8 +64,9 @@ class inside_of:
 
 
 class importing:
-    """Context in which code is imported: its calls of models and tools, also in threads that are started here, belong
-    to this journal until that is closed. Nothing else of what it does is a task's.
+    """Context in which code is imported: its calls of models and tools belong to this journal until that is closed.
+
+    Calls in threads that are started here do so, too. Nothing else of what it does is a task's.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -80,8 +81,9 @@ class importing:
 
 
 def _in_child() -> None:
-    """A process that was forked in a task, or where its code is imported, as by `multiprocessing`, belongs to no task,
-    because the journal's connection and locks are the parent's. Its contexts are reset. Nor is it a worker, which hands
+    """A process that was forked in a task, or where its code is imported, belongs to no task: reset its contexts.
+
+    The journal's connection and locks are the parent's, as with `multiprocessing`. Nor is it a worker, which hands
     tasks back when it is asked to end: the process that forked it waits for its end.
     """
     global _enclosing, _inherited, _importing
@@ -143,11 +145,9 @@ _following = threading.Lock()
 
 
 def _follow_threads() -> None:
-    """From now on, threads and work submitted to thread pools inherit the journal and the step of the code that starts
-    them, and what the keys of its tool uses begin with.
+    """From now on, threads and work submitted to thread pools inherit the journal and the step of their starter.
 
-    A new thread has an empty context (Python 3.14 may copy it), and with several tasks in one process nothing else says
-    to which task its calls belong.
+    They also inherit what the keys of its tool uses begin with.
     """
     if not _following.acquire(blocking=False):
         return  # done before, and never undone

@@ -155,9 +155,11 @@ class EndOrder(StepRecords):
         self._given_up.append((name, reference_to(error), self.calls + self._looked_up))
 
     def have_ended(self, error: BaseException) -> list[str]:
-        """Return the names of the give-ups that led to the error by which the attempt ends: those that are among its
-        causes, those after which no step began, as the code had ended then, and those before one of these that were
-        the same step, as a client repeats a call. If the task's time is up: those that it waited for.
+        """Return the names of the give-ups that led to the error by which the attempt ends.
+
+        They are those among its causes, those after which no step began, as the code had ended then, and those before
+        one of these that were the same step, as a client repeats a call. If the task's time is up: those that it waited
+        for.
         """
         if self.cancel_scope.stopping is not None:
             return self._in_vain

@@ -118,7 +118,10 @@ def error_like(base: type[Exception], name: str, text: str, shown: str) -> Excep
 
 
 def timeout_error(base: type[Exception], name: str, text: str, *leading: object) -> Exception:
-    """Return an error of the subclass of ``base`` with this name and text, perhaps with ``leading`` arguments."""
+    """Return an error with this text, of the class with this name among the subclasses of ``base``, or of that.
+
+    Some put the first of the ``leading`` arguments before their text, or None.
+    """
     kinds = [base]
     for kind in kinds:
         if kind.__name__ == name:

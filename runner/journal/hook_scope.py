@@ -18,10 +18,10 @@ class Contexts(Protocol):
 
 
 class HookScope:
-    """A call of a hook, which the framework makes again when the task restarts. Open it, and `at_work` when it
-    continues.
+    """A call of a hook, which the framework makes again when the task restarts.
 
-    What it changes is the work of the tool uses around it, not of those beside it or inside.
+    What it changes is the work of the tool uses around it: not of those beside it, nor of one that it makes itself. It
+    is open as a context, in which `at_work` is entered each time that it continues.
     """
 
     def __init__(self, contexts: Callable[[], Contexts | None]) -> None:

@@ -5,7 +5,7 @@ from typing import Self
 
 
 class Answer(str):
-    """A person's answer. ``label`` is the question's label that the person named, so that no model has to choose."""
+    """A person's answer. ``label`` is the question's label that they named, so that no model has to choose."""
 
     __slots__ = ("label",)
 
@@ -23,6 +23,9 @@ class Answer(str):
         return cls(text, text[: len(stored) - len(stored.rstrip(" "))] or None)
 
     def dump(self) -> str:
-        """Return it as JSON text that old workers read: a named label first, its length as blanks at the end."""
+        """Return it as JSON: a text, which workers that do not know labels can read.
+
+        A named label comes first in it, and the number of blanks at the end is the label's length.
+        """
         label = self.label if self.label and self.startswith(self.label) else ""
         return json.dumps(str(self)) + " " * len(label)

@@ -105,8 +105,11 @@ class ReadCalls(Uncounted):
 
 @contextlib.contextmanager
 def answered(journal: Journal, root: Path, read: Mapping[str, str]) -> Iterator[None]:
-    """In this context code in ``root`` is imported for the task with this journal: calls are answered from what was
-    ``read``, then from what the task has recorded; others are made and recorded there."""
+    """In this context code in ``root`` is imported for the task with this journal.
+
+    Its calls are answered from what was ``read``, then from what the task has recorded; others are made and recorded
+    there.
+    """
     child = ChildJournal(journal, _STEP)
     imports = Journal({**read, **child.recorded()}, child, journal.cancel_scope, clock=journal.clock)
     imports.root, imports.on_unrecorded = root, child.note_unrecorded

@@ -117,8 +117,10 @@ class Journal(ModelCalls):
         return self._over
 
     def close(self) -> None:
-        """The task has ended. A thread that it left behind records nothing any more, and stops, unless it has what its
-        call gave: that is recorded first.
+        """The task has ended.
+
+        A thread that it left behind records nothing any more, and stops, unless it has what its call gave: that is
+        recorded first.
         """
         if self.cancel_scope.answers:  # of threads that it left behind
             self._await_records()
@@ -308,7 +310,8 @@ class Journal(ModelCalls):
     def answer(self, question: str, obtain: Callable[[str], str | None], about: Mapping[str, Any] | None = None) -> str:
         """Return a person's answer to a question: recorded once, however often the task restarts.
 
-        If ``obtain``, called with its step, returns None, raises `InputRequired`. ``about`` is for the person.
+        ``obtain`` is called with the step for the answer. If it returns None, raises `InputRequired`: the task stops
+        there until the answer is in the journal. ``about`` is information for the person.
         """
         with self._lock:
             identity = steps.identity("?", (question,), {})

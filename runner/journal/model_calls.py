@@ -101,8 +101,9 @@ class ModelCalls(EndOrder):
         return frame.key in self._held or frame.key in self._pending
 
     def gives_up(self, frame: Frame) -> GiveUp | None:
-        """Return how a call was given up, if its client timed out: it does so now. A call that was cancelled is made
-        if it gets here: it is not awaited, or not cancelled this time.
+        """Return how a call was given up, if its client timed out: it does so now.
+
+        A call that was cancelled is made if it gets here: it is not awaited, or not cancelled this time.
         """
         gave_up = frame.gave_up
         if gave_up is None or gave_up.error is None:

@@ -33,7 +33,10 @@ class Handle(NamedTuple):
 
 
 class ObjectState:
-    """Named objects and their ``fields_of``. If ``exactly``, only values that come back as they were are stored."""
+    """Some objects, each by a name that is the same in every process; ``fields_of`` returns the fields of one.
+
+    If ``exactly``, a value that would not come back as it was is not stored; else what JSON has of it is.
+    """
 
     def __init__(
         self,

@@ -1,6 +1,7 @@
 """Rate limits: ``max_rpm`` of crews and agents, in model calls per minute.
 
-A call over the limit waits outside any step. On the fleet the limit is the run's, in the store.
+A call over the limit waits before it is made, outside any step, so it can be stopped. On the fleet the limit is the
+run's: it is in the store, and applies to all workers together.
 """
 
 import threading

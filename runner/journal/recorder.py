@@ -88,7 +88,10 @@ class Post(Protocol):
     def __call__(
         self, step: str, value: str, *, replayed: Counters, entry: AccountKey, usage: Usage, reported: bool
     ) -> Callable[[], None]:
-        """Send a model call's record without waiting; the returned function, and the next write, wait and may raise."""
+        """Send the record of a model call, as `Recorder.record_step` does, without waiting for the acknowledgement.
+
+        The returned function waits for it, and raises if the write failed; so does the task's next write.
+        """
 
 
 class PostSteps(Protocol):
@@ -97,7 +100,11 @@ class PostSteps(Protocol):
     def __call__(
         self, done: Sequence[DoneStep], *, dropped: int, begins: Sequence[BegunStep], replayed: Counters
     ) -> Callable[[], None] | None:
-        """Send what `Recorder.record_steps` records. The returned function, None if not needed, waits for it."""
+        """Send what `Recorder.record_steps` records, without waiting for the acknowledgement.
+
+        The returned function waits for it, and raises if the write failed; so does the task's next write. The steps
+        that are noted begin when it returns. None if it is acknowledged already.
+        """
 
 
 class StepObserver(Protocol):

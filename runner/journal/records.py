@@ -345,7 +345,11 @@ class StepRecords(Turns):
     def post_result(
         self, frame: Frame, text: str, usage: Usage = NO_TOKENS, *, reported: bool = False
     ) -> Callable[[], None]:
-        """Send a call's record without waiting; call the returned function before its caller gets the answer."""
+        """Send the record of a call without waiting for the acknowledgement.
+
+        Call the returned function before the caller gets the answer: it waits for the acknowledgement. So does the
+        task's next write.
+        """
         refusals = self._refusals
         together = self._is_writing or (refusals is not None and refusals.concerns(frame.recorded_as))
         if together or self._post is None or frame.entry is None:
@@ -404,7 +408,11 @@ class StepRecords(Turns):
             self._write(done, [OWN] * begins, dropped)
 
     def post_results(self, done: Sequence[DoneStep], *, dropped: int, begins: int) -> Callable[[], None] | None:
-        """Send what `keep_results` records. The returned function, if any, waits for it; so does the next write."""
+        """Send what `keep_results` records, without waiting for the acknowledgement.
+
+        The returned function waits for it: before that, the steps that begin are not to be made. So does the task's
+        next write. None if it is acknowledged already.
+        """
         if self._post_steps is None or self._refusals is not None:
             self.keep_results(done, dropped=dropped, begins=begins)
             return None

@@ -1,22 +1,4 @@
-"""What the processes of a worker note in shared memory: the claim each performs, what the store acknowledged to it, and
-which calls it has sent.
-
-The worker's main process reads it. The memory is shared by fork; each process of the pool writes its own part of it,
-without a lock and without a system call, and what a dead one noted is still there.
-
-The store lists the claims of a worker; only the worker knows which of them its processes perform. If the two differ for
-longer than an answer takes, the claim was dropped (its final write was refused, or the answer was lost), or the store
-was restored to an earlier state: no process performs the claim, and its task has to be rescheduled.
-
-The writes that the store acknowledged to each process are remembered as well (`acknowledged_writes.py`), in case the
-store loses them.
-
-A model call or a tool use is noted in the store before it leaves, or a kill could hide it. A process that is killed
-between the two leaves a note of a call that was never sent. If its task is taken back on the same machine, this memory
-shows that, and the call is not counted. If the memory cannot be read, the call counts as in doubt. A call that left
-before its note was confirmed is marked as such, and counts even if the note never arrived. While the store refuses, or
-is away, a process also states here which steps the store may lack. This part is in a file, which outlives the worker.
-"""
+"""What the processes of a worker note in shared memory: claims performed, writes acknowledged, calls sent."""
 
 import contextlib
 import fcntl
@@ -54,7 +36,10 @@ class Performed(NamedTuple):
 
 
 class Page:
-    """The page on which a process states its task before it claims. ``log`` keeps its acknowledged writes."""
+    """The page on which one process states its task, before it asks for the claim: no claim is ever ahead of its page.
+
+    ``log`` keeps the writes that the store acknowledged to the process.
+    """
 
     def __init__(self, memory: "mmap.mmap | bytearray", start: int, process: str, log: Log) -> None:
         self.log = log
@@ -80,8 +65,10 @@ class Page:
 
 
 def share(places: int, *, forked: bool = True, task_threads: int = 0) -> None:
-    """In the main process, before its pool forks: have a page for each of so many processes, and for each of so many
-    threads of shared processes. Not ``forked``: all that have a place in the pool are in this process."""
+    """In the main process, before its pool forks: have a page for each of so many processes, and for each thread.
+
+    The threads are those of shared processes. Not ``forked``: all that have a place in the pool are in this process.
+    """
     global _memory, _logs, _thread_logs, _places
     _memory, _places = mmap.mmap(-1, _PAGE.size * (places + task_threads)), places
     _logs = Logs(places, forked=forked)
@@ -107,7 +94,10 @@ def forget(pid: int) -> None:
 
 
 def performed() -> dict[str, Performed]:
-    """Return what each process performs, by name. A read during a write may be inconsistent: read twice."""
+    """Return what each process performs, by its name; nothing is known of a process that is missing.
+
+    A page that is read while it is written may be inconsistent, so read it twice before you act on it.
+    """
     found = {}
     for process, task, token in _PAGE.iter_unpack(_memory[:] if _memory is not None else b""):
         if name := process.rstrip(b"\0"):
@@ -223,7 +213,10 @@ def _text_of_one(token: int, entry: AccountKey, many: int) -> str:
 
 
 def share_sent(worker: str, store: str, places: int = CHILDREN) -> str:
-    """Before the pool forks, make the file of sent calls for ``places`` of ``store``. Returns its path, or ""."""
+    """In the main process, before its pool forks: have a file for all of it. Returns its path; "" if there is none.
+
+    ``store`` says, without a password, from which store the worker's tasks are; ``places``: for so many processes.
+    """
     global _sent
     path = Path(tempfile.gettempdir()) / f"{_PREFIX}{os.getpid()}-{worker[-6:]}-{_mark_of(store)}"
     try:
@@ -244,7 +237,10 @@ def share_sent(worker: str, store: str, places: int = CHILDREN) -> str:
 
 
 def slot(place: int | None) -> Callable[[str], None] | None:
-    """In a child: its page for sent calls at its ``place``, the one that a dead predecessor did not use."""
+    """In a child: how it says which calls of its task are out. ``place`` is its own in the pool.
+
+    There are two pages for each place: who comes after a dead child leaves what that one said.
+    """
     if place is None or _sent is None or not 0 <= place < len(_sent) // (2 * _SLOT):
         return None
     memory, halves = _sent, ["", ""]

@@ -197,8 +197,11 @@ class StepFiles:
         return not self.kept.made and not self.some
 
     def mark(self) -> int:
-        """This point in time, when a step begins. What the task's code wrote before is not the step's: the code that
-        replays it writes that itself, and may have the file open."""
+        """This point in time, when a step begins.
+
+        What the task's code wrote before is not the step's: the code that replays it writes that itself, and may have
+        the file open.
+        """
         return self.kept.mark()
 
     def keep(self, step: str, since: int | None = None) -> None:
@@ -289,10 +292,12 @@ def spelled(key: str) -> str:
 
 
 class Frame:
-    """A step in progress. ``entry`` is its kind in the account; None once inner steps count instead. It is recorded
-    under its key, unless the record there cannot be replayed. ``ends_in``: where the order of ends is kept, the frame
-    around it or its journal; ``before``: what had ended there last as it began; ``beside``: all that may count as
-    ended while it was in progress, None for whatever did. ``gave_up``: how it was given up, if it is to be so again.
+    """A step in progress. ``entry`` is its kind in the account; None once inner steps count instead.
+
+    It is recorded under its key, unless the record there cannot be replayed. ``ends_in``: where the order of ends is
+    kept, the frame around it or its journal; ``before``: what had ended there last as it began; ``beside``: all that
+    may count as ended while it was in progress, None for whatever did. ``gave_up``: how it was given up, if it is to be
+    so again.
     """
 
     __slots__ = (

@@ -203,7 +203,10 @@ class LentContext:
             self._contexts._recorded(one)
 
     def end(self, *, is_kept: bool) -> list[Any]:
-        """Return what it changed, for `restore`, unless not ``is_kept``. Raises `NotSerializable`."""
+        """It is over: what it changed, as `restore` takes it. Raises `NotSerializable`.
+
+        Not ``is_kept``: it cannot be replayed, nor can what others changed beside it.
+        """
         self._is_over = True
         _reset(*self._tokens)
         found = [self._contexts._end(one) for one in self._lent]

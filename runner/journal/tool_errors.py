@@ -43,8 +43,10 @@ def _encoded(value: Any, otherwise: Any) -> tuple[Any, Any]:
 
 
 def _remade(name: str, text: str, args: Any, types: Any, state: Any, state_types: Any) -> Exception:
-    """Return the error as it was raised, if its class is known: made of its arguments, or without its ``__init__``,
-    which may take other ones than the error keeps."""
+    """Return the error as it was raised, if its class is known.
+
+    It is made of its arguments, or without its ``__init__``, which may take other ones than the error keeps.
+    """
     of = loaded(name)
     ways: list[Any] = [of, functools.partial(getattr(of, "__new__", object), of)]
     for make in [_validation_error] if of is ValidationError else ways:

@@ -128,10 +128,10 @@ def recorded(
     make: "Callable[..., ToolUse] | None" = None,
 ) -> Callable[..., Any]:
     """``fn``, each call of which is a step inside a task; ``fn`` itself where that was done, or if it is a generator.
-    One that its author decorated is one step with the tool, whose ``about`` knows more.
 
-    ``about`` is called with its arguments. What is ``passing`` is raised by it to say something else than that a tool
-    failed, and is not recorded. ``make`` makes a `ToolUse` of each, where a framework needs more of one.
+    One that its author decorated is one step with the tool, whose ``about`` knows more. ``about`` is called with its
+    arguments. What is ``passing`` is raised by it to say something else than that a tool failed, and is not recorded.
+    ``make`` makes a `ToolUse` of each, where a framework needs more of one.
     """
     kind = "tool" if _decorated(about) is None else FUNCTION
     is_generator = inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn)
@@ -265,8 +265,10 @@ class ToolUse:
         return takes
 
     def counts(self, fn: Callable[..., Any]) -> bool:
-        """Whether the decorated function that is being called in it is the one that its tool calls, and is counted with
-        it. That is a step of its own all the same: what it gave is recorded before the framework makes more of it."""
+        """Whether the decorated function that is called in it is the one that its tool calls, and is counted with it.
+
+        That is a step of its own all the same: what it gave is recorded before the framework makes more of it.
+        """
         counts = not self._has_function and is_call_of(fn, self._use.calls)
         self._has_function = self._has_function or counts
         return counts

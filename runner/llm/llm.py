@@ -46,7 +46,10 @@ _EXTRAS = {"anthropic": "anthropic", "litellm": "litellm"}
 
 
 class BaseLLM(ABC):
-    """A model to call: subclass it and write ``call``. A checkpoint holds only its name and temperature."""
+    """A model to call. Subclass it and write ``call``; the constructor's arguments are attributes.
+
+    They stay in this process: a checkpoint holds only the model's name and temperature.
+    """
 
     def __init__(
         self,
@@ -75,8 +78,10 @@ class BaseLLM(ABC):
         from_agent: Any = None,
         response_model: Any = None,
     ) -> Any:
-        """Call the model and return its answer: text; a list of tool calls in OpenAI's form, if it requests some of
-        ``tools``; a pydantic model or dict, if there is a ``response_model``.
+        """Call the model and return its answer as text.
+
+        It is a list of tool calls in OpenAI's form if the model requests some of ``tools``, and a pydantic model or
+        dict if there is a ``response_model``.
         """
 
     async def acall(self, messages: Messages, **options: Any) -> Any:
@@ -168,9 +173,10 @@ class LLM(BaseLLM):
         from_agent: Any = None,
         response_model: Any = None,
     ) -> Any:
-        """Call the model and return its answer: text, or the requested tool calls (`ToolCalls`); for a call of one of
-        the ``available_functions``, that function's result. Raises `ModelError`, and `HookAborted` if a hook refuses
-        the call.
+        """Call the model and return its answer: text, or the requested tool calls (`ToolCalls`).
+
+        For a call of one of the ``available_functions`` it is that function's result. Raises `ModelError`, and
+        `HookAborted` if a hook refuses the call.
         """
         hooked = _hooked(self, messages, from_task, from_agent)
         completion = self.complete(hooked.before(), tools, response_model)
@@ -348,11 +354,11 @@ class LLM(BaseLLM):
         return options, schema
 
     def _again(self, error: Exception, request: Request, target: Target, attempt: int) -> tuple[Request, float]:
-        """Return the next request after an error, and the seconds to wait before it. Raises `ModelError` if nothing is
-        left to try.
+        """Return the next request after an error, and the seconds to wait before it.
 
-        The vendors' clients have retried already, except after an incomplete answer or one that is not JSON. LiteLLM
-        has not: its retries need a package that it does not install, and ignore the reason of a refusal.
+        Raises `ModelError` if nothing is left to try. The vendors' clients have retried already, except after an
+        incomplete answer or one that is not JSON. LiteLLM has not: its retries need a package that it does not install,
+        and ignore the reason of a refusal.
         """
         status, pause = getattr(error, "status_code", None), backoff.delay(attempt, 0.5)
         if not isinstance(status, int):  # the store's errors have one, too, in words

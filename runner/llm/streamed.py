@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 def complete(
     source: Any, ask: Callable[..., "Completion"], given: Mapping[str, Any], *, model: str, journaled_by_transport: bool
 ) -> "Completion":
-    """Call ``ask(on_chunk=...)``, emit its events with these fields, and return its result; handlers get no replays."""
+    """Call ``ask(on_chunk=...)``, emit the events of the call with the fields ``given``, and return its result.
+
+    In a task, a call that is answered from the journal is delivered only to the stream's reader, not to handlers again.
+    """
     return _Call(source, given, model, journaled_by_transport).made(ask)
 
 

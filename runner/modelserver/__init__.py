@@ -1,4 +1,7 @@
-"""A model server for tests, in the vendors' protocols: it answers by a script, and counts. See `runner.testing`."""
+"""A model server for tests and for trying things: it speaks the vendors' protocols, answers by a script, and counts.
+
+Public as `runner.testing`. The standard library is all it needs.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -16,11 +16,11 @@ _KINDS = {"agents_config": "agent", "tasks_config": "task"}
 
 
 def CrewBase(owner: C) -> C:
-    """A class decorator. Before ``__init__`` of an object, ``agents_config`` and ``tasks_config`` are the entries of
-    the YAML files that attributes of these names say, seen from the class's own file; ``config/agents.yaml`` and
-    ``config/tasks.yaml`` where the class says nothing, and nothing where it says None.
+    """A class decorator: before its ``__init__``, each object has the entries of the YAML files of agents and tasks.
 
-    Hooks that are methods of the class are called for its own crews alone.
+    ``agents_config`` and ``tasks_config`` are the entries of the files that attributes of these names say, seen from
+    the class's own file; of ``config/agents.yaml`` and ``config/tasks.yaml`` where the class says nothing; nothing
+    where it says None. Hooks that are methods of the class are called for its own crews alone.
     """
     made: Any = owner
     made.is_crew_class = True

@@ -8,7 +8,10 @@ from runner.core.errors import BadCheckpoint
 
 
 class Kind(Protocol):
-    """Stores entities of one kind as JSON data, without code or keys, and restores them with the code at hand."""
+    """Stores entities of one kind as data, and restores them with the code at hand.
+
+    The data is JSON without code, keys of clients, or names to be imported.
+    """
 
     name: str
     """Its ``entity_type``."""
@@ -26,10 +29,9 @@ class Kind(Protocol):
         """Whether ``stored``, which `build` returned, was made from ``code``, a living entity or class."""
 
     def graft(self, code: Any, stored: Any, state: Any, *, sure: bool) -> Any:
-        """Return a new entity with the code of ``code`` and the data of ``stored``. ``sure``: the caller named the
-        code.
+        """Return a new entity with the code of ``code`` and the data of ``stored``.
 
-        Raises `BadCheckpoint` if the two do not belong together.
+        ``sure``: the caller named the code. Raises `BadCheckpoint` if the two do not belong together.
         """
 
     def adopt(self, code: Any, stored: Any, state: Any) -> None:

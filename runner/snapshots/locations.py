@@ -11,7 +11,10 @@ from runner.providers.detect import detect_provider
 
 
 def provider_of(config: CheckpointConfig) -> BaseProvider:
-    """Return the provider for ``config.restore_from``, by its form; a third party's is the config's own."""
+    """Return the provider that reads ``config.restore_from``, detected from its form.
+
+    A third-party provider cannot be detected, so the config's own is used if it knows the location.
+    """
     named = config.provider
     if _is_own(config):
         return named
@@ -30,7 +33,10 @@ def one_of(provider: BaseProvider, config: CheckpointConfig) -> str:
 
 
 def is_new(config: CheckpointConfig) -> bool:
-    """Whether ``restore_from`` is the run's own location and still empty: then the run starts from the beginning."""
+    """Whether ``restore_from`` is the run's own location, and nothing is there yet.
+
+    Such a run starts from the beginning, and the next one resumes from it.
+    """
     return _is_own(config) and not config.provider.checkpoints(config.location)
 
 
@@ -53,11 +59,7 @@ def place_around(location: str) -> str:
 
 
 def going_on_at(config: CheckpointConfig, branch: str, own: object) -> CheckpointConfig:
-    """Return the config of a run that was restored with ``config``: without a location of its own, it writes where it
-    was.
-
-    Fields that ``config`` does not set are those of ``own``, the code's setting.
-    """
+    """Return the config of a run restored with ``config``: without a location of its own, it writes where it was."""
     settled = config.going_on()
     if isinstance(own, CheckpointConfig):
         unsaid = {"on_events", "max_checkpoints"} & own.model_fields_set - config.model_fields_set

@@ -10,8 +10,10 @@ _PATIENCE = 1.0  #: seconds that others let an urgent holder go first
 
 
 class StateLock(ForkSafeLock):
-    """Tasks that write checkpoints in quick succession take the lock again as soon as they release it, so a thread that
-    must write because of a signal would wait for long. The others let that thread go first.
+    """A lock of the state in which a thread that must write because of a signal goes first.
+
+    Tasks that write checkpoints in quick succession take the lock again as soon as they release it, so such a thread
+    would wait for long.
     """
 
     def __init__(self) -> None:

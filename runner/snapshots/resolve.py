@@ -45,7 +45,8 @@ def kicked_off(crew: Any) -> ContextValue[Any]:
 def find_checkpoint(source: Any) -> CheckpointConfig | None:
     """Return the config for an event of ``source``; None if it triggers no checkpoints.
 
-    An agent's is its own or its crew's, a task's its agent's or its crew's; others belong to what they happen in.
+    Crews and flows have their own. For an agent it is its own, else its crew's; for a task its agent's, else its
+    crew's. Other events belong to the task, agent or flow in which they happen.
     """
     if getattr(source, "entity_type", None) not in ("crew", "flow", "agent", "task"):
         source = _inside.get()

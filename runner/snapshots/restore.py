@@ -32,7 +32,10 @@ def apply_checkpoint(entity: Any, config: CheckpointConfig | None) -> Any:
 
 
 def take_up(crew: Any) -> Any:
-    """Return the unfinished crew at its own ``checkpoint.restore_from``, once; None to start at the beginning."""
+    """Return the unfinished crew at its own ``checkpoint.restore_from``; None to start at the beginning.
+
+    The setting is used once, so a program that has it resumes after a crash, and otherwise starts.
+    """
     config = crew.checkpoint
     if not isinstance(config, CheckpointConfig) or config.restore_from is None:
         return None

@@ -29,12 +29,7 @@ def is_open(state: RuntimeState | None, event_id: str | None) -> bool:
 
 
 def close_interrupted(source: Any, task_id: str, *, but: frozenset[str]) -> None:
-    """Emit a failure for everything that a task had open when it was interrupted (model calls, tool calls), except for
-    the types in ``but``.
-
-    Interrupted work starts over if it is needed again. This includes nested work, such as that of a coworker for a
-    tool.
-    """
+    """Emit a failure for every call that a task had open when it was interrupted, but for the types in ``but``."""
     state = event_bus.runtime_state
     if state is None:
         return

@@ -119,7 +119,10 @@ class RuntimeState(RootModel[list[Any]]):
 
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> Self:
-        """Build a state whose entities have no code from a `describe`, also an earlier one. Raises `BadCheckpoint`."""
+        """Build a state from what `describe` returned, in this or an earlier version. Raises `BadCheckpoint`.
+
+        Its entities have their data and no code.
+        """
         data = migrate(data)
         state = cls(root=[])
         state._parent_id = data.get("parent_id")
@@ -173,7 +176,10 @@ class RuntimeState(RootModel[list[Any]]):
     def write(
         self, provider: BaseProvider, location: str, trigger: str | None = None, about: dict[str, Any] | None = None
     ) -> str:
-        """Write a checkpoint, return its location. ``about`` names the task and agent. The caller holds ``lock``."""
+        """Write a checkpoint with this provider, and return its location. The caller holds ``lock``.
+
+        ``about`` names the task and the agent that triggered it.
+        """
         with _Write(self, provider, location, trigger, about) as write:
             write.done(provider.checkpoint(self.to_text(trigger), location, **write.lineage))
         return write.where

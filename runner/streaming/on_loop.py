@@ -19,7 +19,8 @@ _under_way: set[asyncio.Task[Any]] = set()
 class OnLoop(Generic[Item, T]):
     """Begins with the first `anext`, ends with what the kickoff raises.
 
-    If the caller stops iterating, it continues with its loop; `aclose` cancels its coroutines.
+    If the caller stops iterating, the kickoff continues as long as its loop runs. `aclose` cancels its coroutines; its
+    threads end by themselves.
     """
 
     def __init__(self, do: Callable[[], Coroutine[Any, Any, T]], item_of: Callable[[BaseEvent], Item | None]) -> None:

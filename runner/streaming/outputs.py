@@ -35,7 +35,10 @@ class StreamingOutputBase(Stream[StreamChunk, T]):
 
 
 class CrewStreamingOutput(StreamingOutputBase[Any]):
-    """The stream of a streamed crew, with the `CrewOutput` as ``result`` (``results`` of several kickoffs)."""
+    """The stream of ``Crew(stream=True).kickoff()``; its ``result`` is the `CrewOutput`.
+
+    ``kickoff_for_each_async`` returns one for all of its kickoffs, with ``results``.
+    """
 
     _results: list[Any] | None = None
 

@@ -28,7 +28,10 @@ launch: "Callable[..., subprocess.Popen[Any]]" = subprocess.Popen
 
 
 def eventually(look: Callable[[], T], *, within: float = 30.0, why: str = "") -> T:
-    """Call ``look`` until its result is true, and return that. Raises `AssertionError` with the last result."""
+    """Call ``look`` until its result is true, and return that.
+
+    Raises `AssertionError` with the last result after the timeout.
+    """
     __tracebackhide__ = True
     end = time.monotonic() + within
     while not (found := look()):

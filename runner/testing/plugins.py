@@ -29,10 +29,9 @@ PLAIN_ADDRESSES = (("GET", "https://example.org/"), ("POST", "https://example.or
 
 
 class AdapterConformance:
-    """Tests of an adapter. A subclass defines the fixtures ``plugin``, ``crew``, and ``crew_file``, which creates such
-    a crew.
+    """Tests of an adapter.
 
-    The crew in the file needs no service and is run as on a worker, so the plugin has to be installed.
+    A subclass defines the fixtures ``plugin``, ``crew``, and ``crew_file``, which makes such a crew.
     """
 
     @pytest.fixture

@@ -39,10 +39,9 @@ def plan_of(*tasks: str, crew: str = "a crew") -> Plan:
 
 
 class StoreDriver(ABC):
-    """A client, worker and supervisor for tests: creates runs, takes jobs and performs them. A task's output tells
-    which outputs it was made from.
+    """A client, worker and supervisor for tests: creates runs, takes jobs and performs them.
 
-    With ``envelope`` the store delivers a run's messages itself.
+    A task's output tells which outputs it was made from. With ``envelope`` the store delivers a run's messages itself.
     """
 
     store: Store
@@ -146,10 +145,10 @@ class StoreDriver(ABC):
     def commit(
         self, claim: Claim, used: ReadSet = NOTHING, task: ClaimedTask | None = None, process: str = "", queue: str = ""
     ) -> str:
-        """Perform the task. A ``process`` continues with a task that this makes ready, or else with one that waits in
-        the ``queue``.
+        """Perform the task.
 
-        Returns the branch's status after it.
+        A ``process`` continues with a task that this makes ready, or else with one that waits in the ``queue``. Returns
+        the branch's status after it.
         """
         job = claim.job
         text = f"{job.task}({', '.join(claim.context[key]['raw'] for key in sorted(claim.context))})"

@@ -1,6 +1,7 @@
 """Records what CrewAI emits on its own bus inside of a task among the run's events, under the same names.
 
-What the engine reports itself (the crew's kickoff, its tasks) is left out, and so is all but an event's figures.
+CrewAI hands each event to the sinks of the context, in the emitting thread and in order. What the engine reports itself
+(the crew's kickoff, its tasks) is left out, and so is all but an event's figures.
 """
 
 import contextlib

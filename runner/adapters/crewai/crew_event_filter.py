@@ -1,7 +1,8 @@
 """Delivers the start and the end of a kickoff to handlers in the crew's own code, each once.
 
 Each task is a kickoff of CrewAI's, and CrewAI's own handlers get all of its events. Others get the start with the
-branch's first task, and the end with its last; the task's journal says which they have had.
+branch's first task, and the end, with the crew's output, with its last. The task's journal says which they have had, so
+a task that restarts does not repeat them.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,7 @@
 """Finds what creates a crew in a file that has no crew object: functions and classes of ``main.py``, and JSON files.
 
-A file that is being read is stopped at its first kickoff. If it does more than that, all it does is one task.
+A file that is being read kicks nothing off and asks no model: it is stopped there. The crew that was to be kicked off
+is the one that it means, with the inputs that it was to get; where it does more than that, all it does is one task.
 """
 
 import functools

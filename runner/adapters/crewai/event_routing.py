@@ -1,4 +1,7 @@
-"""Routes events on CrewAI's bus: to CrewAI's own handlers, those of the crew's code, both, or none."""
+"""Routes events on CrewAI's bus: to CrewAI's own handlers, those of the crew's code, both, or none.
+
+CrewAI reports a kickoff in each process that does a part of it. Scopes and records are kept all the same.
+"""
 
 import concurrent.futures
 import contextlib

@@ -1,6 +1,7 @@
 """Performs one task of a CrewAI crew by CrewAI's own ``kickoff``, with all earlier tasks marked as done.
 
-Public names suffice: a task with an ``output`` is not done again if ``checkpoint_kickoff_event_id`` is set.
+Only what CrewAI makes public is used: a task with an ``output`` is not done again if ``checkpoint_kickoff_event_id`` is
+set, and the crew's list of tasks ends with the one to do.
 """
 
 import contextlib
@@ -58,9 +59,10 @@ def perform(crew: Crew, work: Work) -> str:
 
 @contextlib.contextmanager
 def at_work(crew: Any, work: Work, flow: Any = None) -> Iterator[ToolStateCarrier]:
-    """While this is open, what CrewAI does in this context is a task of the run: its calls, tool uses, questions and
-    callbacks are recorded. ``crew`` is `NO_CREW` where the task kicks off what it makes itself, ``flow`` the flow whose
-    method it is.
+    """While this is open, what CrewAI does in this context is recorded as a task of the run.
+
+    That is its calls, tool uses, questions and callbacks. ``crew`` is `NO_CREW` if the task kicks off what it makes
+    itself, ``flow`` the flow whose method it is.
     """
     with (
         call_observer.observing(crew, work, flow),

@@ -1,7 +1,7 @@
-"""Delivers events of a CrewAI flow to handlers in its code, each once, as CrewAI's own engine, which does not run,
-would.
+"""Delivers events to handlers in the code of a CrewAI flow, as CrewAI's own engine would.
 
-It opens the same scopes around what the methods do.
+That engine does not run here: the events of the flow and its methods are emitted here instead, each once, whatever
+dies, and to the handlers of the flow's code alone. The same scopes are open around what the methods do.
 """
 
 import contextlib

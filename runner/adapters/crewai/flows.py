@@ -1,6 +1,7 @@
 """Runs CrewAI flows: each execution of a method is a task, with the state machine and merging of native flows.
 
-CrewAI's flow provides its methods and its state; crews that a method kicks off are made of recorded calls.
+CrewAI's flow provides its methods and its state; which methods run, and when, is decided here by its definition. Crews
+that a method kicks off are made of recorded calls.
 """
 
 import dataclasses

@@ -1,4 +1,7 @@
-"""Creates what CrewAI and its libraries create at first use once, before the fork, instead of in each process."""
+"""Creates before the fork what CrewAI and its libraries create at first use, once for all forked processes.
+
+Each would make its own, and a fork pays for each page of memory that it changes as much as for the work.
+"""
 
 import contextlib
 import contextvars
@@ -59,7 +62,10 @@ def _complete(model: Any) -> None:
 
 
 def _share_certificates() -> None:
-    """Load httpx's default certificates once for all model clients; again if the environment or the file changes."""
+    """Load the default certificates of httpx once: else each model client does so itself, in 30 ms.
+
+    They are loaded again if the environment names others, or the file changed.
+    """
     import certifi
 
     default: Any = importlib.import_module("httpx._transports.default")

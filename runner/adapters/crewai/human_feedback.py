@@ -1,4 +1,7 @@
-"""Handles human feedback in CrewAI flows with CrewAI's own code, whose model calls are journaled like others."""
+"""Handles human feedback in CrewAI flows with CrewAI's own code, so a model gets the same requests as without us.
+
+Its model calls are journaled like all others. The person is asked by our flows.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,9 +25,10 @@ class Labelling:
     llm: Any
 
     def label(self, theirs: Any, answer: str, labels: Sequence[str], default: str | None) -> str:
-        """Return the label, by the answer's own words if no model can be asked or names one.
+        """Return the label. If no model can be asked, or it names no label, the answer's own words decide.
 
-        Raises `BadInput`, so that the person is asked again, or the model's error.
+        Raises `BadInput` if they decide nothing, so that the person is asked again, and otherwise the error of the
+        model.
         """
         try:
             return str(

@@ -28,7 +28,10 @@ def asking(work: Work) -> Iterator[None]:
 
 @contextlib.contextmanager
 def asking_in_flows(work: Work) -> Iterator[None]:
-    """While open, flows ask through the run: ``self.ask``, and ``@human_feedback`` without a provider."""
+    """While open, flows ask through the run: ``self.ask``, and ``@human_feedback`` without a provider.
+
+    It is for a process with one task. CrewAI's own model finds out which label an answer means.
+    """
 
     def request(
         flow: Any, message: str, output: Any, metadata: Any = None, emit: Any = None, method_name: str = ""

@@ -1,6 +1,7 @@
 """Import paths of CrewAI's: ``runner.state.checkpoint_config``, where CrewAI has ``crewai.state.checkpoint_config``.
 
-So code for CrewAI's checkpoints, events and flows only replaces ``crewai`` by ``runner``.
+So code for CrewAI's checkpoints, events and flows only replaces ``crewai`` by ``runner``. The modules named below have
+no files: each gives the names of modules of ours.
 """
 
 import importlib

@@ -19,7 +19,10 @@ from runner.engine.work import Work
 
 
 def begin(crew: Crew, work: Work) -> str:
-    """Run the hooks and ``before_kickoff`` callbacks; return the inputs that they leave for all tasks."""
+    """Run the hooks and ``before_kickoff`` callbacks, and return the inputs that they leave, which all tasks get.
+
+    Attributes that the callbacks set on their own objects are stored with them.
+    """
     work.uses.input(EVERYTHING)
     given = dict(work.inputs) or None
     start = ExecutionStartContext(crew=crew, inputs={} if given is None else given, payload=given)

@@ -37,7 +37,11 @@ _HANDLERS = ("_sync_handlers", "_async_handlers")
 
 
 def watch(*, shared: bool = False) -> Callable[[], bool]:
-    """Note the state of this process before a task; return whether it is the same. ``shared`` ignores threads."""
+    """Note the state of this process before a task.
+
+    Returns a function that tells whether the process is still the same. In a ``shared`` process other tasks run
+    meanwhile, so threads and CrewAI's own handlers are not compared.
+    """
     before = _seen(shared=shared)
     return lambda: (
         before is not None

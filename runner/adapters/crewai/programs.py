@@ -1,4 +1,8 @@
-"""Runs functions and files that do more than one kickoff as one task, with what comes between and after them."""
+"""Runs functions and files that do more than one kickoff as one task, with what comes between and after them.
+
+What their models and tools gave is recorded as it comes, and what their callbacks did; so when the task restarts it
+goes through all that again without paying, up to where it was.
+"""
 
 import contextlib
 import json

@@ -39,7 +39,10 @@ def sum_up(crew: Crew, work: Work) -> None:
 
 
 class Spent:
-    """The tokens of one delegation, to be counted again on replay. Concurrent delegations cannot be told apart."""
+    """The tokens that one delegation to coworkers used, to be counted again when it is replayed.
+
+    Models count for all their users: concurrent delegations cannot be told apart; a nested one is part of its outer.
+    """
 
     def __init__(self, tool: Any, outer: "Spent | None") -> None:
         self.outer, self.beside = outer, False

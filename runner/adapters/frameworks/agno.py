@@ -24,8 +24,10 @@ class Agno(AgentFramework):
     runs = tuple(f"{module}:{kind}.{run}" for module, kind in _KINDS for run in _RUNS)
 
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
-        """Run the agent on the prompt, and return the content of its answer. Raises `TaskError` if the run did not
-        complete, as where a model refused a call."""
+        """Run the agent on the prompt, and return the content of its answer.
+
+        Raises `TaskError` if the run did not complete, as where a model refused a call.
+        """
         answer = await agent.arun(input=inputs[PROMPT])
         while getattr(answer, "is_paused", False) and (required := getattr(answer, "active_requirements", None)):
             for one in required:

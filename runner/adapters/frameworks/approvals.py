@@ -21,8 +21,11 @@ _asked_about: ContextVar[str] = ContextVar("runner_asked_about", default="")
 
 
 class Decision(NamedTuple):
-    """What a person decided of one use of a tool; ``reason`` is why not, "" where they gave none; ``given`` what they
-    gave with their consent, where the tool wants something."""
+    """What a person decided of one use of a tool.
+
+    ``reason`` is why not, "" if they gave none; ``given`` is what they gave with their consent, if the tool wants
+    something.
+    """
 
     approved: bool
     reason: str = ""
@@ -30,9 +33,10 @@ class Decision(NamedTuple):
 
 
 def decide(tool: str, arguments: Any, wanted: Any = None) -> Decision:
-    """Ask whether a tool may be used with these arguments, a mapping or its JSON; JSON as the answer to what it
-    ``wanted`` consents, and gives that. Raises `InputRequired`, for the caller to let pass, until a person has
-    decided.
+    """Ask whether a tool may be used with these arguments, a mapping or its JSON.
+
+    If the tool ``wanted`` something, an answer in JSON of this form consents, and is what it gets. Raises
+    `InputRequired` until a person has decided: the caller lets it pass.
     """
     question = f"May it use {tool}({shown(arguments)})?"
     if wanted is not None:

@@ -33,8 +33,10 @@ class AutoGen(AgentFramework):
     runs = tuple(f"{module}:{kind}.{run}" for module, kind in _KINDS for run in ("run", "run_stream"))
 
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
-        """Run the agent or team on the prompt, and return its last message. If it hands over to a target that does not
-        participate, a person is asked, and it continues with the answer."""
+        """Run the agent or team on the prompt, and return its last message.
+
+        If it hands over to a target that does not participate, a person is asked, and it continues with the answer.
+        """
         messages = (await agent.run(task=inputs[PROMPT])).messages
         while _hands_over(messages[-1], agent):
             last = messages[-1]
@@ -45,8 +47,10 @@ class AutoGen(AgentFramework):
         return as_output(last.content if isinstance(last.content, str | BaseModel) else last.to_text())
 
     def record_uses(self) -> None:
-        """Record tools below what AutoGen logs of them, and code where an agent has it executed. A person is asked
-        what a ``UserProxyAgent`` would read."""
+        """Record tools below what AutoGen logs of them, and code where an agent has it executed.
+
+        A person is asked what a ``UserProxyAgent`` would read.
+        """
         record_inside(import_module("autogen_core.tools").BaseTool, "run_json", "run", _about)
         executes = self.loaded("autogen_agentchat.agents", "CodeExecutorAgent")
         replace_once(executes, "execute_code_block", _showing_code)

@@ -24,7 +24,8 @@ PROMPT = "prompt"  #: the input that an agent is asked
 class AgentFramework:
     """One framework: what its agents are, how one is run, and where it uses tools.
 
-    Entry points of the group ``crew_runner.agents``, named as the module that users import, give an instance each.
+    An entry point of the group ``crew_runner.agents``, named as the module that users import, gives an instance, which
+    is made once that module has been imported.
     """
 
     name: str = ""
@@ -89,8 +90,7 @@ class _Nothing:
 
 
 def replace_once(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
-    """Put what ``wrap`` makes of it in the place of a function of the framework: once in a process, however often this
-    is called. Nothing is done where there is no such name."""
+    """Replace a function of the framework by what ``wrap`` makes of it, once in a process; nothing if it has none."""
     found, mark = getattr(owner, name, None), f"is_{wrap.__name__.lstrip('_')}"
     if found is not None and not hasattr(found, mark):
         wrapped = functools.wraps(found)(wrap(found))
@@ -105,8 +105,9 @@ def keepers(*tools: Any) -> tuple[Any, ...]:
 
 
 def record_own_uses(base: Any, method: str, record: Callable[[type], None], *, without: tuple[type, ...] = ()) -> None:
-    """From now on, call ``record`` with each class that an author derives from ``base`` and that has the ``method``,
-    unless its base's is recorded already, or it is ``without``.
+    """From now on, call ``record`` with each class that an author derives from ``base`` and that has the ``method``.
+
+    Left out are classes whose base's method is recorded already, because theirs calls it, and those ``without``.
     """
 
     def found(cls: type) -> None:
@@ -118,8 +119,10 @@ def record_own_uses(base: Any, method: str, record: Callable[[type], None], *, w
 
 
 def run_again_beside(base: Any, *prefixes: str) -> None:
-    """From here on, methods whose names begin so, of each class that an author derives from the framework's ``base``,
-    are code that runs again when a task restarts: what they change is not recorded with the tool uses beside them."""
+    """From now on, methods whose names begin so, of classes derived from ``base``, run again when a task restarts.
+
+    So what they change is not recorded with the tool uses beside them.
+    """
 
     def found(cls: type) -> None:
         for name, method in vars(cls).copy().items():
@@ -156,11 +159,11 @@ def _with_own_classes(base: Any, found: Callable[[type], None]) -> None:
 def record_inside(
     base: Any, entry: str, inner: str, about: About, *, passing: tuple[type[BaseException], ...] = ()
 ) -> None:
-    """Have each use of a tool by ``base``'s method ``entry`` be a step: the author's part of it, which is the method
-    (or the tool's function) ``inner``. What the framework does around that, such as callbacks, it also does on
-    replay.
+    """Have each use of a tool by the method ``entry`` of ``base`` be a step, whose record is its author's part.
 
-    ``about`` gets the arguments of ``entry``; see `record_uses` for the rest.
+    That is the method ``inner`` of the tool's own class, or the function that the tool has there. What the framework
+    does around it, such as calls of an author's callbacks, it also does on replay. ``about`` is called with the
+    arguments of ``entry``; see `record_uses` for the rest.
     """
     enter = runs_again(getattr(base, entry))
     if hasattr(enter, "records_uses"):
@@ -239,8 +242,10 @@ def required(model: Any, base: type) -> list[str]:
 
 
 def as_output(value: Any) -> Any:
-    """What an agent gave, as JSON: text as it is, models and dataclasses by their fields, whatever module their classes
-    are of; what has no JSON as its text."""
+    """Return what an agent gave, as JSON: text as it is, models and dataclasses by their fields, the rest as text.
+
+    It does not matter of which module a model's class is.
+    """
     if isinstance(value, str):
         return str(value)
     try:

@@ -37,7 +37,11 @@ class GoogleADK(AgentFramework):
     runs = ("google.adk.runners:Runner.run", "google.adk.runners:Runner.run_async")
 
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
-        """Return the final text or output; a person answers long-running calls. Raises `TaskError` for an error."""
+        """Return the text of the final response, or what a workflow gives that ends with none.
+
+        A person answers each long-running call, as in ``adk run``. Raises `TaskError` if an error took the place of the
+        response, as where a model's provider blocked it.
+        """
         types = import_module("google.genai.types")
         kind = next((name for name, of in self._others().items() if isinstance(agent, of)), "agent")
         runner = import_module("google.adk.runners").InMemoryRunner(**{kind: agent})
@@ -132,8 +136,10 @@ def _record(tool: Any, about: About) -> None:
 
 
 def _asking_by_its_id(run: Any) -> Any:
-    """What a tool asks of a person is known by the id of its call: that of now, where a use is replayed. ADK makes ids
-    up where the model's answer has none."""
+    """What a tool asks of a person is known by the id of its call: that of now, where a use is replayed.
+
+    ADK makes ids up where the model's answer has none.
+    """
 
     async def run_async(self: Any, *, args: dict[str, Any], tool_context: Any) -> Any:
         given = await run(self, args=args, tool_context=tool_context)

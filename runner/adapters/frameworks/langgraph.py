@@ -117,8 +117,10 @@ class LangGraph(AgentFramework):
 
 
 def _linked(run: Any) -> Any:
-    """What a use gives is linked to its call by the id of that call: of this one, where it is replayed. Of equal uses
-    side by side another one's may be recorded first."""
+    """What a use gives is linked to its call by the id of that call: of this one, where it is replayed.
+
+    Of equal uses side by side another one's may be recorded first.
+    """
 
     def link(given: Any, now: str | None) -> Any:
         update = getattr(given, "update", None)  # of a command
@@ -138,8 +140,10 @@ def _linked(run: Any) -> Any:
 
 
 def _argument(agent: Any) -> tuple[str, Any] | None:
-    """The one argument of an `@entrypoint` that is declared to be text, a number or a list, and what it is: it is given
-    that input itself. Another one is given all inputs by name, as a graph is."""
+    """Return the one argument of an `@entrypoint` that is declared to be text, a number or a list, and its type.
+
+    It is given that input itself. Another one is given all inputs by name, as a graph is.
+    """
     start = None if hasattr(agent, "builder") else agent.channels.get("__start__")
     of = getattr(start, "typ", None)
     if not {get_origin(one) or one for one in _members(of)} <= _ITSELF:
@@ -159,8 +163,10 @@ def _begins_with(agent: Any) -> Any:
 
 
 def _needed(agent: Any) -> list[str]:
-    """What a graph's state has to begin with, where its first step fails for certain without. Nothing where that may be
-    there already, in a thread that its author names."""
+    """What a graph's state has to begin with, where its first step fails for certain without.
+
+    Nothing where that may be there already, in a thread that its author names.
+    """
     fields = declared(_begins_with(agent))
     if not fields or (agent.checkpointer and _own_thread(agent) is None):
         return []
@@ -169,8 +175,10 @@ def _needed(agent: Any) -> list[str]:
 
 
 def _first(builder: Any) -> Iterator[tuple[Any, Any]]:
-    """The functions that are called at its start, each with the class of what it gets: of the nodes there, unless they
-    wait for others or may fail, and those that choose among them."""
+    """Return the functions that are called at a graph's start, each with the class of what it gets.
+
+    They are those of the nodes there, unless they wait for others or may fail, and those that choose among them.
+    """
     start = "__start__"
     for spec in [builder.nodes[name] for begin, name in builder.edges if begin == start and name in builder.nodes]:
         if not spec.defer and getattr(spec, "error_handler_node", None) is None:
@@ -236,8 +244,9 @@ def _calls(tool: Any, method: str) -> Any:
 
 
 def _writes() -> tuple[Any, ...]:
-    """The list to which what code sends to the graph's channels is added: what a use of a tool sends to its state
-    without returning it, as deepagents' files are.
+    """Return the list to which code adds what it sends to the graph's channels.
+
+    A use of a tool sends there what it does not return, as deepagents' files.
     """
     with contextlib.suppress(RuntimeError):
         sends = import_module("langgraph.config").get_config().get("configurable", {}).get(_SEND)

@@ -43,8 +43,10 @@ _waits: ContextVar[dict[Any, type] | None] = ContextVar("runner_llama_index_wait
 
 
 class LlamaIndex(AgentFramework):
-    """Its agents, asked the input ``prompt``, and other workflows, which take the run's inputs. A tool that takes the
-    workflow's context runs again: it may change it."""
+    """Its agents, asked the input ``prompt``, and other workflows, which take the run's inputs.
+
+    A tool that takes the workflow's context runs again: it may change it.
+    """
 
     name = "llama-index"
     module = "workflows.workflow"
@@ -52,8 +54,10 @@ class LlamaIndex(AgentFramework):
     runs = tuple(f"{module}:{kind}.run" for module, kind in _KINDS)
 
     def inputs(self, agent: Any) -> list[str]:
-        """``prompt`` of agents; of another workflow what the author's ``run`` or class of its first event needs; where
-        there is neither, what the steps that take that event use of it at once."""
+        """Return ``prompt`` for agents; for another workflow what its ``run``, or the class of its first event, needs.
+
+        If its author wrote neither, what the steps that take that event use of it at once.
+        """
         if self._is_asked(agent):
             return [PROMPT]
         if (own := self._own_run(agent)) is not None:
@@ -104,8 +108,10 @@ class LlamaIndex(AgentFramework):
         return as_output(found if found is not None else str(answer))
 
     def record_uses(self) -> None:
-        """Where a tool calls its function, below its spans and its callback. What a step waits for is known where it
-        begins to, and asked where the end of its workflow is awaited."""
+        """Where a tool calls its function, below its spans and its callback.
+
+        What a step waits for is known where it begins to, and asked where the end of its workflow is awaited.
+        """
         workflows = import_module("workflows")
         replace_once(workflows.Context, "wait_for_event", _noting_waits)
         _ask_where_awaited(workflows.Workflow, import_module("workflows.handler").WorkflowHandler)
@@ -217,8 +223,10 @@ def _ask_where_awaited(workflow: Any, handler: Any) -> None:
 
 
 def _answered(begun: _Begun, asked: Any) -> Any:
-    """The event that a person answers with, of the class that is waited for. Text is its ``response``, or its only
-    field; several are JSON. What does not fit its class is asked for again."""
+    """The event that a person answers with, of the class that is waited for.
+
+    Text is its ``response``, or its only field; several are JSON. What does not fit its class is asked for again.
+    """
     kind = _awaited(begun, asked)
     told = {name: one for name, one in asked.items() if name != "prefix"}
     declared = {name: getattr(asked, name) for name in type(asked).model_fields}
@@ -249,8 +257,11 @@ def _given(kind: Any, answer: str) -> dict[str, Any]:
 
 
 def _awaited(begun: _Begun, asked: Any) -> Any:
-    """The class of the answer: what a step waits for by itself, or takes. Of several that whose name begins most as the
-    question's does: nothing else in a workflow says which is the answer to what."""
+    """The class of the answer: what a step waits for by itself, or takes.
+
+    Of several that whose name begins most as the question's does: nothing else in a workflow says which is the answer
+    to what.
+    """
     plain = import_module("workflows.events").HumanResponseEvent
     found = {kind for kind in begun.waits.values() if issubclass(kind, plain)}
     found = found or {kind for kind in begun.workflow.events if issubclass(kind, plain)}

@@ -37,8 +37,10 @@ class OpenAIAgents(AgentFramework):
         return as_output(result.final_output)
 
     def record_uses(self) -> None:
-        """At the function by which a runner uses a tool, before what its errors are told as; of tools whose kind is
-        OpenAI's own, such as a shell, at the author's part, as it is about to be called."""
+        """Record uses at the function by which a runner uses a tool, before errors become text for the model.
+
+        Of tools whose kind is OpenAI's own, such as a shell, the author's part is recorded as it is about to be called.
+        """
         for module in ("agents.tool", "agents.run_internal.tool_execution"):
             record_uses(import_module(module), "_invoke_function_tool_with_metadata", _about)
         actions = import_module("agents.run_internal.tool_actions")

@@ -88,8 +88,10 @@ class FrameworksPlugin(AdapterPlugin):
         return {name: str(place) for name, place in places.items()}
 
     def factories(self, module: ModuleType) -> list[str]:
-        """All that the file does as a script, or the function of it that a script of its project calls, where it uses
-        agents, and the run has no prompt for one."""
+        """Return all that the file does as a script, or the function of it that a script of its project calls.
+
+        Only if it uses agents, and the run has no prompt for one.
+        """
         if not self._imported():
             return []
         scripts = [Program(name).attr for name in scripts_of(module) if callable(getattr(module, name, None))]

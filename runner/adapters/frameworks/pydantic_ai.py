@@ -52,8 +52,10 @@ class PydanticAI(AgentFramework):
     )
 
     def inputs(self, agent: Any) -> list[str]:
-        """``prompt``, and ``deps`` of an agent that declares some, and may use them. Raises `BadCrew` where no input
-        can be those, and `BadInput` where that of the run cannot."""
+        """``prompt``, and ``deps`` of an agent that declares some, and may use them.
+
+        Raises `BadCrew` where no input can be those, and `BadInput` where that of the run cannot.
+        """
         kind = _deps_type(agent)
         if kind is None:
             return [PROMPT]
@@ -208,8 +210,10 @@ def _about_output(schema: Any, args: dict[str, Any], ctx: Any) -> Use | None:
 
 
 def _lent(ctx: Any) -> tuple[Any, ...]:
-    """What a tool may change: ``deps``, and the usage, to which it adds that of an agent that it runs. The run itself
-    counts there, too, while tools work."""
+    """What a tool may change: ``deps``, and the usage, to which it adds that of an agent that it runs.
+
+    The run itself counts there, too, while tools work.
+    """
     return (ctx.deps, ctx.usage) if _COUNTS in sys.modules else (ctx.deps,)
 
 

@@ -20,8 +20,10 @@ class Smolagents(AgentFramework):
     runs = ("smolagents.agents:MultiStepAgent.run",)
 
     def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
-        """Run the agent on the prompt, and return its final answer. Raises `TaskError` if a model refused the call for
-        it: after the last step, smolagents tells that as the answer."""
+        """Run the agent on the prompt, and return its final answer.
+
+        Raises `TaskError` if a model refused the call for it: after the last step, smolagents tells that as the answer.
+        """
         answer = agent.run(inputs[PROMPT])
         match answer:
             case [{"text": str(text)}] if text.startswith(_REFUSED):

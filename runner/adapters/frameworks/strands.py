@@ -30,7 +30,10 @@ class Strands(AgentFramework):
     runs = tuple(f"{module}:{kind}.{run}" for module, kind in _KINDS for run in _RUNS)
 
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
-        """Run the agent and return its answer, a model, or each agent's by name. Raises `TaskError` if one failed."""
+        """Run the agent on the prompt, and return its answer: a model if one is declared; several agents' by name.
+
+        Raises `TaskError` if several agents did not complete, as where a model refused a call of a swarm's.
+        """
         answer = await agent.invoke_async(inputs[PROMPT])
         while interrupts := getattr(answer, "interrupts", None):
             answers = [{"interruptId": one.id, "response": ask(_question(one))} for one in interrupts]
@@ -97,7 +100,10 @@ def _about(tool: Any, *args: Any, **kwargs: Any) -> Use:
 
 
 def _steers(tool: Any) -> bool:
-    """Whether it is Strands' own, by which a model steers the agent: that has to happen again in each process."""
+    """Whether the tool is Strands' own, by which a model steers the agent: that has to happen again in each process.
+
+    Such are a swarm's handoff and the messages. Its tools that do something else are in a package of theirs.
+    """
     return is_of("strands", tool) and not tool.__module__.startswith("strands.vended_tools.")
 
 

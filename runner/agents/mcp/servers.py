@@ -84,7 +84,10 @@ class Server(BaseModel):
 
 
 class MCPServerStdio(Server):
-    """A server that is started as a process. It gets PATH, HOME and the like, and the variables in ``env``."""
+    """A server that is started as a process, and speaks over stdin and stdout.
+
+    It gets only PATH, HOME and the like of the worker's environment, and the variables in ``env``.
+    """
 
     command: str
     args: list[str] = Field(default_factory=list)

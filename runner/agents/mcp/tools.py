@@ -58,7 +58,11 @@ class MCPTool(BaseTool):
 
 
 def mcp_tools(*servers: Any, agent: Any = None) -> list[MCPTool]:
-    """Return the tools of these servers, asked wherever the file is loaded, for ``tools=``. Raises `TaskError`."""
+    """Return the tools of these servers (URLs, or `MCPServerStdio` and so on) as a list for ``tools=``.
+
+    The servers are asked now, and again wherever the crew file is loaded; ``Agent(mcps=[...])`` asks once in a task.
+    Raises `TaskError` if a server does not answer.
+    """
     return tools_for(servers, agent=agent)
 
 

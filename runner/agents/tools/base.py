@@ -91,7 +91,10 @@ def tool(function: Callable[..., Any], /) -> Tool: ...
 @overload
 def tool(name: str = ..., /, **about: Any) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(*given: Any, **about: Any) -> Any:
-    """Make a tool of a function, which its docstring describes: ``@tool``, ``@tool("Name", ...)``."""
+    """Make a tool of a function: ``@tool``, ``@tool("Name")``, ``@tool(result_as_answer=True)``.
+
+    The function's docstring describes the tool to the model; its signature is the schema of the arguments.
+    """
     if len(given) == 1 and callable(given[0]) and not isinstance(given[0], str):
         return _made(given[0], given[0].__name__, about)
     name = given[0] if given else None

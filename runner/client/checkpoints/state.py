@@ -1,4 +1,7 @@
-"""Reads a stored state, also another program's, for display. Pure; trusts nothing and builds no objects."""
+"""Reads a stored state for display. Pure; also reads states that other programs wrote in the same form.
+
+No objects are built from it, and nothing in it is trusted: a malformed checkpoint shows less, and is not an error.
+"""
 
 import json
 from collections.abc import Iterator, Mapping

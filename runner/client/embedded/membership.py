@@ -26,7 +26,10 @@ LEAST = 4096  #: bytes on a disk that is not full
 
 
 class Membership:
-    """This process's share in the server, which runs while one is open anywhere. A forked child shares it."""
+    """This process's share in the server: while one is open anywhere, the server runs.
+
+    A forked child shares its parent's; a program started from here does not, and joins for itself.
+    """
 
     def __init__(self, place: StateDir, users: int) -> None:
         self._place = place

@@ -31,7 +31,10 @@ Found = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to read: ``inputs`` of the run, ``calls`` of models made before, ``paying`` if it may make others."""
+    """What to read. ``inputs`` are those of the run, for a class that needs arguments.
+
+    ``calls`` are those of models that were made when it was read before; others are made only if it is ``paying``.
+    """
 
     target: Target
     inputs: Mapping[str, Any] = field(default_factory=dict)

@@ -35,7 +35,10 @@ main()
 
 
 class Template:
-    """The process that forks the reading processes, started when first needed, with ``python`` by that interpreter."""
+    """The process that forks the reading processes. It is started when it is first needed.
+
+    With ``python``, it runs that interpreter, with the interpreter's own import path.
+    """
 
     def __init__(self, *, forked: bool = False, python: Path | None = None) -> None:
         self._forked, self.python = forked, python
@@ -130,9 +133,10 @@ os.register_at_fork(after_in_child=_shared.forget)
 
 
 class Reader:
-    """Reads one crew file, with ``python`` by that interpreter. ``alone``: this process may be forked for it.
+    """Reads one crew file. ``alone``: this process has one thread, so it may be forked if it has the workers' seed.
 
-    ``known`` returns the calls of an earlier reading; it is called if the file asks a model.
+    With ``python``, it is read by that interpreter. ``known`` is called if the file makes a call of a model; it returns
+    the records of those that were made when it was read before.
     """
 
     def __init__(
@@ -162,7 +166,10 @@ class Reader:
         return len(self.calls) - self._answered
 
     def found(self) -> Found:
-        """Return the result of reading. Raises `UsageError`. If `initial_state` will not be called, close it."""
+        """Return the result of reading. Raises `UsageError` if something is wrong with the file.
+
+        If `initial_state` will not be called, close it.
+        """
         found: Found = self._answer()
         self._template.note(found["adapter"])
         return found

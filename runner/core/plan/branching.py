@@ -1,6 +1,7 @@
 """Decides which tasks a new branch runs again, from what each task used. Pure.
 
-A branch sees its parent up to a position, but for its ``rerun`` tasks, which only a change of code changes.
+A branch points at a position of its parent and sees what was committed up to there, except for the tasks in its
+``rerun``, which it runs itself. This set never changes for a branch, unless the crew's code does.
 """
 
 import base64
@@ -103,14 +104,20 @@ def part(plan: Plan, rerun: Set[str]) -> Plan:
 
 
 def meant(ids: Iterable[str], beginning: str) -> list[str]:
-    """Return the checkpoints that match an id, its beginning, or that of its part after the underscore."""
+    """Return the checkpoints that match an id, its beginning, or the beginning of the part after its underscore.
+
+    That part distinguishes checkpoints of the same second, and people copy it.
+    """
     known = list(dict.fromkeys(ids))
     found = [one for one in known if one == beginning] or [one for one in known if one.startswith(beginning)]
     return found or [one for one in known if one.partition("_")[2].startswith(beginning)]
 
 
 def the_one(checkpoints: Iterable[C], beginning: str, of: str, listed: str) -> C:
-    """Return the checkpoint that is `meant`. Raises `NotFound`, with the texts ``of`` and ``listed``."""
+    """Return the checkpoint that is `meant`. Raises `NotFound` for none or several.
+
+    ``of`` describes whose checkpoints these are, ``listed`` is the command that lists them; both are for the message.
+    """
     every = list(checkpoints)
     ids = set(meant([one.id for one in every], beginning))
     found = [one for one in every if one.id in ids]
@@ -169,7 +176,10 @@ def visible(lines: Iterable[BranchHistory], upto: float = float("inf")) -> dict[
 
 
 def invalidated(plan: Plan, done: Mapping[str, ReadSet], edited: frozenset[str], inputs: frozenset[str]) -> set[str]:
-    """Return the committed tasks that used an edited output, a changed input, or what such a task gave."""
+    """Return the committed tasks that used something changed: an edited output, an input, or what one of them gave.
+
+    An edited task itself keeps its edit, also one that was edited before.
+    """
     if not edited and not inputs:
         return set()
     changed = set(edited)

@@ -12,7 +12,10 @@ EVERYTHING = "*"
 
 @dataclass(frozen=True, slots=True)
 class ReadSet:
-    """What a task has read: undeclared outputs and inputs by name, ``*`` for all. An ``edited`` output read nothing."""
+    """What one task has read: outputs beyond its declared context, and inputs, by name; ``*`` means all.
+
+    An output that a person ``edited`` read nothing, not even the declared context. ``files``: the task left files.
+    """
 
     tasks: frozenset[str] = frozenset()
     inputs: frozenset[str] = frozenset()

@@ -1,7 +1,8 @@
 """Dynamic plans: a task's output determines which tasks follow it.
 
 The tasks of a branch share named texts with one version number. A finished task says how to change them, and which
-tasks exist now; if the texts have changed meanwhile, that decision alone is made again, not the task's work.
+tasks exist now; the store commits both with its output if the texts have not changed since. If they have, that decision
+alone is made again, not the task's work.
 """
 
 from collections.abc import Mapping, Sequence

@@ -52,9 +52,9 @@ class _Growing(dict[str, PlannedTask]):
 class Plan:
     """The tasks of a crew, in the crew file's order. The last one's output is the run's result.
 
-    A dynamic plan (`runner.core.plan.expansion`) has its first tasks in ``tasks``, and in ``grows`` the definition that
-    decides which follow. ``inputs`` are the required inputs; ``takes`` all names that it accepts, if it accepts no
-    others.
+    A dynamic plan (`runner.core.plan.expansion`) has its first tasks in ``tasks``; ``grows`` is the definition that
+    decides which follow, and the result is the output committed last. ``inputs`` are the required inputs; ``takes`` are
+    the names of all that it accepts, if it accepts no others.
     """
 
     crew: str

@@ -1,4 +1,7 @@
-"""``kickoff()`` in this process, with the fleet's plan and executor; `RuntimeState` records it for checkpoints."""
+"""``kickoff()`` in this process, with the same plan and executor as on the fleet.
+
+With a `CheckpointConfig`, what happens is recorded in a `RuntimeState`, and checkpoints are written as it says.
+"""
 
 from runner.crews.kickoff.agents import ask, prepare_asking
 from runner.crews.kickoff.crews import kickoff

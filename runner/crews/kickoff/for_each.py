@@ -46,7 +46,11 @@ def kickoff_for_each(crew: Crew, inputs: Sequence[Mapping[str, Any]]) -> list[An
 
 
 async def kickoff_for_each_async(crew: Crew, inputs: Sequence[Mapping[str, Any]]) -> list[CrewOutput]:
-    """Kick off all copies concurrently. Raises the first error at the end: see ``crew.for_each_outputs``."""
+    """Kick off all copies concurrently.
+
+    If some fail, the first error is raised after all have ended; the outputs of the others are in
+    ``crew.for_each_outputs``.
+    """
     crew.for_each_outputs = []
     kickoffs = [copied(crew).kickoff_async(dict(one)) for one in inputs]
     ends = await asyncio.gather(*kickoffs, return_exceptions=True)
@@ -87,8 +91,10 @@ def replay(crew: Crew, task: str | UUID, inputs: Mapping[str, Any] | None) -> Cr
 
 
 async def in_thread(entity: Any, function: Callable[..., T], *args: Any, config: Any = None) -> T:
-    """``function(*args)`` in a thread; signals that trigger checkpoints are watched from here, for only the main
-    thread can. ``config`` is a checkpoint's that is given beside that of the entity."""
+    """Call ``function(*args)`` in a thread; watch signals that trigger checkpoints from here.
+
+    Only the main thread can watch them. ``config`` is a checkpoint's that is given beside that of the entity.
+    """
     with watching([*settings_of(entity), *([config] if config is not None else [])], quiet=True):
         return await asyncio.to_thread(function, *args)
 

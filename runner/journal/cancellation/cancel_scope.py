@@ -143,8 +143,9 @@ class CancelScope:
         self._wake()
 
     def ends_by(self, stop: BaseException) -> None:
-        """The task is to end by this, which is raised in its code: it is stopped if it does not, as where that is a
-        coroutine for whose result it waits in another way.
+        """The task is to end by this error, which is raised in its code: it is stopped if it does not.
+
+        It does not if the code is a coroutine for whose result it waits in another way.
         """
         if self.insist is not None:
             self.insist(stop)

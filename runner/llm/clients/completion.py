@@ -45,7 +45,8 @@ class Request:
 class Completion:
     """One answer: text, or calls of tools, or both; and the tokens that were counted for it.
 
-    Halves of a surrogate pair are joined; half a pair alone becomes a "?", since no output could hold it.
+    The halves of an emoji that a stream sent in two pieces are put together. Half a surrogate pair alone, as where a
+    text was cut in the middle of one, is a "?": no output could hold it.
     """
 
     text: str = ""

@@ -31,8 +31,10 @@ _AS_SENT = {"messages", "tools", *_NOT_IN_BODY}  #: what the client sends as it 
 
 
 class AsyncOpenAI(openai.AsyncOpenAI):
-    """The vendor's client, with its name, which each request says. It makes once what its requests have in common, the
-    address and the headers: that was a sixth of the Python calls until a call is out.
+    """The vendor's client, with its name, which each request says.
+
+    It makes once what its requests have in common, the address and the headers: that was a sixth of the Python calls
+    until a call is out.
     """
 
     def __init__(self, **about: Any) -> None:
@@ -161,9 +163,10 @@ def _are_own(*functions: Any) -> bool:
 
 
 def _asked(client: Any, body: dict[str, Any]) -> Any:
-    """Ask: without what the client does to each message and each argument, which is more than half of what a call
-    costs. What is given as ``extra_body`` is sent as it is, and takes the place of an argument: in the client's order,
-    the request is the same in each byte.
+    """Ask without what the client does to each message and each argument: more than half of what a call costs.
+
+    What is given as ``extra_body`` is sent as it is, and takes the place of an argument: in the client's order, the
+    request is the same in each byte.
     """
     taken = as_taken(openai.resources.chat.AsyncCompletions.create, body)  # one function, where each client has its own
     form = _form()

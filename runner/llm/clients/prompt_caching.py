@@ -1,6 +1,7 @@
 """Marks prompts for the service's cache: the cached part of a prompt costs a tenth (Anthropic's prompt caching).
 
-Writing costs a quarter more, so only conversations that continue are marked, outside a call's identity.
+Writing to the cache costs a quarter more, so only conversations that will continue are marked. The marks are not
+part of a call's identity: the journal identifies it by the request without them.
 """
 
 import re

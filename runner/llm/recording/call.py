@@ -14,11 +14,10 @@ from runner.journal.steps import Frame
 
 
 class Call:
-    """One call of a model, from where it leaves the process. ``recorded`` is what was recorded of it, if it was;
-    ``frame`` its step, ``place`` its slot.
+    """One call of a model, from where it leaves the process.
 
-    A real one goes: `open`, `begins`, `mark_sent`, then `record`, `drop` (not taken) or neither (outcome unknown: it
-    is in doubt), and `close`.
+    ``recorded`` is what was recorded of it, if it was; ``frame`` its step, ``place`` its slot. A real one goes: `open`,
+    `begins`, `mark_sent`, then `record`, `drop` (not taken) or neither (outcome unknown: it is in doubt), and `close`.
     """
 
     def __init__(self, journal: Journal, frame: Frame, place: CallSlot, recorded: Mapping[str, Any] | None) -> None:
@@ -69,8 +68,9 @@ class Call:
         in_body: bool = False,
         answer: Mapping[str, Any] | None = None,
     ) -> None:
-        """Keep that it was refused by this answer, or raised this error; ``in_body``: when a part of the answer had
-        come.
+        """Keep that it was refused by this answer, or raised this error.
+
+        ``in_body``: when a part of the answer had come.
         """
         self._journal.refuse(self.frame, error, in_body, answer)
 
@@ -83,8 +83,9 @@ class Call:
         self._journal.is_made_again(self.frame)
 
     def give_up(self, error: BaseException, *, in_body: bool = False, answer: Mapping[str, Any] | None = None) -> None:
-        """Record that the code gave it up with this error; ``in_body``: a part of the answer had come, ``answer``: its
-        reader has this part of it.
+        """Record that the code gave it up with this error.
+
+        ``in_body``: a part of the answer had come; ``answer``: its reader has this part of it.
         """
         self._journal.give_up(self.frame, error, in_body=in_body, answer=answer)
 

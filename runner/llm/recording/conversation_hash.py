@@ -83,8 +83,9 @@ def offering(chain: str | None) -> ContextValue[_Offer | None]:
 
 
 class Link:
-    """The chain of the request that is on its way here, if one is `offered`, and not taken: a call that an observer of
-    this one makes has none.
+    """The chain of the request that is on its way here, if one is `offered`, and not taken.
+
+    A call that an observer of this one makes has none.
     """
 
     def __init__(self) -> None:

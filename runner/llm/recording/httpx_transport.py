@@ -126,8 +126,10 @@ def install(library: Any) -> None:
 
 
 def _journal_others(base: Any, name: str, journaled: Callable[[Any], Any]) -> None:
-    """Have the transports of other packages journaled, as those that go by SOCKS, if they send through a pool of
-    connections of their own. What passes its requests on to another transport is let alone: that one is journaled."""
+    """Have other packages' transports journaled, such as SOCKS, if they send through a pool of their own.
+
+    One that passes its requests on to another transport is let alone: that one is journaled.
+    """
 
     def journal(kind: Any) -> None:
         theirs = vars(kind).get(name)

@@ -88,8 +88,11 @@ def _about(session: Any, name: str, arguments: Mapping[str, Any] | None = None, 
 
 
 def _is_being_used(name: str, arguments: dict[str, Any]) -> bool:
-    """Whether the step at hand is the use of this tool. Frameworks separate the words of its name as they like to;
-    where one puts a server's name before them, the arguments have to be these, too."""
+    """Whether the step at hand is the use of this tool.
+
+    Frameworks separate the words of its name as they like to; where one puts a server's name before them, the arguments
+    have to be these, too.
+    """
     frame = current_step.get()
     if frame is None or frame.entry is None or frame.entry.kind != "tool":
         return False

@@ -265,8 +265,7 @@ class RecordedCall:
             self._unusable(body)
 
     def post(self, body: bytes) -> Callable[[], None]:
-        """The same of one as it came, but its record is on its way when this returns: call what it returns before the
-        answer's reader has all of it."""
+        """Send the record of an answer as it came. Call what is returned before the answer's reader has all of it."""
         if "content-encoding" in self._by_name:
             body, usage = self._decoded(body)
         else:
@@ -323,9 +322,7 @@ class RecordedCall:
         return found or bytes
 
     def tee(self, version: bytes = b"HTTP/1.1", *, encoded: bool = False) -> "Tee":
-        """Return what a streamed answer passes through; the call ends with it. ``encoded``: as its Content-Encoding
-        says.
-        """
+        """Return what a streamed answer passes through; it ends the call. ``encoded``: by its Content-Encoding."""
         self._call.streams()
         self._is_streamed, asked, decode = True, self._asked, self._decoder(encoded=encoded)
         ends, all_said = (None, None) if self._is_kept_encoded else (asked.ends, asked.all_said)

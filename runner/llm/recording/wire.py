@@ -124,8 +124,7 @@ def added(method: str, url: str, body: bytes, recorded: IsRecorded) -> Request |
 
 
 def _model(body: bytes, named: str | None) -> str | None:
-    """The model that a request asks, if it is one of a model: JSON, or a form, that names it, or that is sent where it
-    is ``named``."""
+    """Return the model that a request asks, if any: JSON or a form names it, or where it is sent (``named``)."""
     if body.startswith(b"--") and multipart.is_one(body):
         return (multipart.field(body, "model") or named or "")[:200] or None
     try:
@@ -148,8 +147,10 @@ def read(body: bytes) -> Any:
 
 
 def _digest(method: str, plain: bytes, body: bytes, recorded: IsRecorded) -> str:
-    """The hash of a request with its links numbered and its descriptions without indentation; versions before this one
-    recorded that of its bytes, or with its links numbered."""
+    """Return the hash of a request with its links numbered and its descriptions without indentation.
+
+    Versions before this one recorded that of its bytes, or with its links numbered.
+    """
     if body.startswith(b"--") and multipart.is_one(body):
         return _hash(method, plain, multipart.comparable(body))
     said = comparable(body) if b" at 0x" in body else body
@@ -185,8 +186,10 @@ def comparable(text: bytes) -> bytes:
 def _place(
     url: str,
 ) -> tuple[bytes, bool, str | None, re.Pattern[bytes] | None, bool, re.Pattern[bytes] | None]:
-    """An address without secrets, if it is of a model, which it names, what a stream ends with, if it is a chat, and
-    what its reader may take for the end."""
+    """Return an address without secrets, whether it is a model's, and the name in it of a model.
+
+    Then what a stream from there ends with, whether it is a chat, and what its reader may take for the end.
+    """
     parts = urlsplit(url)
     named = NAMED_IN_PATH.search(parts.path)
     plain = without_secrets(url)
@@ -356,8 +359,7 @@ def usage_of(body: bytes) -> Usage:
 
 
 def _of_chat(data: Any) -> Usage | None:
-    """The tokens of an answer in OpenAI's form without details, as most are: `highest` finds the same in ten times as
-    long. None for any other."""
+    """Return the tokens of a usual answer in OpenAI's form, ten times as fast as `highest`; None for any other."""
     counts = data.get("usage") if isinstance(data, dict) and not _MORE & data.keys() else None
     if not isinstance(counts, dict) or not counts.keys() <= _OF_CHAT:
         return None

