@@ -140,8 +140,9 @@ class TaskLoop:
             os._exit(BROKEN)
 
     def _run_until_stopped(self) -> None:
-        """Run the loop until a task's code stops it, which would end all tasks, or asks to end the process, which only
-        ends that coroutine.
+        """Run the loop until a task's code stops it, or asks to end the process.
+
+        Stopping it would end all tasks; asking for the process's end only ends the coroutine that does.
         """
         with contextlib.suppress(SystemExit, KeyboardInterrupt):  # asyncio lets them through, as a coroutine's error
             self.loop.run_forever()
