@@ -22,6 +22,7 @@ from greenlet import getcurrent, greenlet
 from runner.core import waiting
 from runner.core.errors import Interrupted
 from runner.journal.cancellation.async_raise import InterruptibleSection
+from runner.journal.cancellation.calls_in_flight import RETURNING
 
 T = TypeVar("T")
 
@@ -92,7 +93,10 @@ class Loop(Protocol):
 class SwitchingTask(greenlet):
     """One task: a `waiting.Waiter`. Only the loop continues it, in the loop's thread."""
 
-    __slots__ = ("_calls", "_has_thread", "_loop", "_may", "_parked", "_waits", "blocking", "in_a_thread", "local")
+    __slots__ = (
+        *("_calls", "_has_thread", "_loop", "_may", "_parked", "_waits"),
+        *("blocking", "in_a_thread", "local", "runs_coroutine"),
+    )
 
     def __init__(self, loop: Loop, run: Callable[[], object], local: Any) -> None:
         super().__init__(run, loop.hub)
@@ -100,6 +104,7 @@ class SwitchingTask(greenlet):
         self._parked = 0  # the number of its wait, if it is in one that may be interrupted
         self._waits = itertools.count(1)
         self._has_thread = False
+        self.runs_coroutine = False  # its author's, which may have several calls out
         self.in_a_thread = False  # whether it waits for a thread, from before that is started until it has heard
         self.blocking: InterruptibleSection | None = None  # that of the thread, while it does what it is for
         self._may: Callable[[], bool] = lambda: True  # whether it may be broken into now
@@ -158,9 +163,11 @@ class SwitchingTask(greenlet):
         """The same, like `asyncio.run`: coroutines that it started and left behind are cancelled."""
         context, begun = contextvars.copy_context(), set["asyncio.Task[Any]"]()
         context.run(begun_by_run.set, begun)
+        self.runs_coroutine = True
         try:
             return self.awaited(wanted, context)
         finally:
+            self.runs_coroutine = False
             for task in (left := list(begun)):
                 task.cancel()
             if left:
@@ -268,7 +275,7 @@ class SwitchingTask(greenlet):
     def section(self, may: Callable[[], bool], calls: waiting.Calls | None = None) -> "SwitchingSection":
         """Start a section in which others may interrupt the task if ``may`` is true; in its ``calls`` if it waits."""
         self._may, self._calls = may, calls
-        return SwitchingSection(self, self._loop, may)
+        return SwitchingSection(self, self._loop, may, calls)
 
     def later(self, seconds: float, do: Callable[[], object]) -> asyncio.TimerHandle:
         """Call ``do`` later, on the loop."""
@@ -314,9 +321,13 @@ class SwitchingAlarm:
 class SwitchingSection:
     """A section of one task that others may interrupt where it waits."""
 
-    def __init__(self, task: SwitchingTask, loop: Loop, may: Callable[[], bool]) -> None:
-        self._task, self._loop, self._may, self._over = task, loop, may, False
+    def __init__(
+        self, task: SwitchingTask, loop: Loop, may: Callable[[], bool], calls: waiting.Calls | None = None
+    ) -> None:
+        self._task, self._loop, self._may, self._calls, self._over = task, loop, may, calls, False
         self.told = False
+        self._ends: float | None = None  # the time that the calls of its coroutine have
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def again(self) -> float:
@@ -333,15 +344,27 @@ class SwitchingSection:
         return True
 
     def _raise(self, exception: type[BaseException]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._over or not self._may():
             return
-        if not self._task.in_a_thread:
+        if self._has_time():
+            self._timer = self._loop.loop.call_later(self.again, self._raise, exception)
+        elif not self._task.in_a_thread:
             self.told = True
             self._task.raise_in(exception)
         elif (blocking := self._task.blocking) is not None and blocking.break_in(exception):
             self.told = True
         else:
             self._loop.loop.call_later(self.again, self._raise, exception)  # it is about to begin, or has just ended
+
+    def _has_time(self) -> bool:
+        """Whether calls of its coroutine are out, which may still end, and be recorded."""
+        if not self._task.runs_coroutine or self._calls is None or not self._calls.awaits_answer:
+            return False
+        self._ends = self._ends or time.monotonic() + RETURNING
+        return time.monotonic() < self._ends
 
     def over(self) -> None:
         """End the section: nothing is raised in it any more."""

@@ -20,8 +20,8 @@ from runner.core import fault_points
 from runner.core.made_once import made_once
 from runner.journal.call_slots import is_call
 from runner.journal.give_ups import GiveUp, causes_of, is_cancellation, is_timeout, name_for, reference_to
-from runner.journal.records import StepRecords
 from runner.journal.steps import Frame, spelled
+from runner.journal.stopped_together import StoppedTogether
 
 log = logging.getLogger(__name__)
 
@@ -38,10 +38,9 @@ def overtaken(recorded: Mapping[str, str]) -> dict[str, str]:
     return {name: text[-_LENGTH:] for name, text in recorded.items() if text[-_LENGTH:].isspace()}
 
 
-class EndOrder(StepRecords):
+class EndOrder(StoppedTogether):
     """The order of one task's steps, and those of them that its code gave up."""
 
-    calls_out: set[Frame]  #: the model calls that are under way
     _began: float  #: when the attempt did
     _by_hash: Mapping[str, str] | None = None
 
@@ -79,7 +78,7 @@ class EndOrder(StepRecords):
         except RuntimeError:  # another kind of loop
             loop = None
         for seconds in self._held_back(frame, loop):
-            self.cancel_scope.check()
+            await self.check_async()
             await self.clock.sleep_async(seconds)
 
     async def _until_cancelled(self, frame: Frame) -> None:
@@ -93,7 +92,7 @@ class EndOrder(StepRecords):
             self._pending |= {frame.key}
         try:
             while True:
-                self.cancel_scope.check()
+                await self.check_async()
                 now, at = (self._looked_up, self.calls, len(self._held)), self.clock.monotonic()
                 if now != seen:
                     seen, end = now, at + PATIENCE
@@ -126,14 +125,13 @@ class EndOrder(StepRecords):
         ``answer`` the part that its reader has of it.
         """
         scope = self.cancel_scope
-        is_ours = self._over or scope.stopping is not None or (self.asked or self.failure) is not None
         if is_timeout(error):
             reason = type(error).__name__, str(error)
         elif is_cancellation(error) and not scope.of_coroutine:  # that may be cancelled itself
             reason = None
         else:
             return
-        if is_ours:
+        if self._is_stopped:
             return
         fault_points.reached("step done, not recorded")
         name = name_for(frame.recorded_as, self._recorded)
@@ -143,6 +141,11 @@ class EndOrder(StepRecords):
         with scope.write:
             self.keep_result(Frame(self, name, None, None), frame.end(gave_up.text()))
         self.note_give_up(name, error)
+
+    @property
+    def _is_stopped(self) -> bool:
+        """Whether what ends now may be ended by that, and not by the author's code."""
+        return self._over or self.cancel_scope.stopping is not None or (self.asked or self.failure) is not None
 
     def is_given_up_again(self, frame: Frame, gave_up: GiveUp, error: BaseException) -> None:
         """It ends with this error, as before."""

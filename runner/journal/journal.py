@@ -217,6 +217,8 @@ class Journal(ModelCalls):
         kwargs: Any,
         watch: StepObserver | None,
     ) -> Any:
+        if self.cancel_scope.stopping is not None:
+            await self.check_async()
         if recorded is not None:
             if frame.key in self._held:
                 await self.hold_async(frame)
@@ -243,9 +245,11 @@ class Journal(ModelCalls):
                 text = self._ended(name, frame, mark, value, result_type, watch)
             finally:
                 del answers[frame]
-        scope.check()
         if late is not None:
+            scope.check()
             raise late
+        if scope.stopping is not None:
+            await self.check_async()
         return steps.load_own(value, text, result_type)
 
     def _begin(self, frame: Frame, watch: StepObserver | None) -> int:

@@ -13,6 +13,7 @@ from runner.journal.give_ups import GiveUp, name_for
 from runner.journal.recorder import BegunStep, DoneStep
 from runner.journal.records import HELD_AT_MOST
 from runner.journal.steps import Frame, current_step, supersede, supposed_step
+from runner.journal.stopped_together import this_coroutine
 
 if TYPE_CHECKING:
     from runner.journal.refusals import Refusals
@@ -118,7 +119,7 @@ class ModelCalls(EndOrder):
         self, frame: Frame, error: tuple[str, ...] | None, in_body: bool, answer: Mapping[str, Any] | None
     ) -> None:
         """Keep that a call was refused by this answer, or raised this error. Not if the task is being stopped."""
-        if not (self._over or self.cancel_scope.stopping is not None or (self.asked or self.failure) is not None):
+        if not self._is_stopped:
             name, at = name_for(frame.recorded_as, self._recorded), self.clock.monotonic() - self._began
             gave_up = GiveUp(name, at, error, in_body, answer, refused=True)
             with self._lock:
@@ -140,6 +141,7 @@ class ModelCalls(EndOrder):
 
     def streams(self, frame: Frame) -> None:
         """The answer begins to come, and may be acted on: the call ends after nothing that begins from now on."""
+        frame.reader = this_coroutine()
         under_way = [one.key for one in (*self.doing.frames, *self.calls_out)]
         frame.beside = under_way if frame.ends_in is None else (*under_way, frame.ends_in.last_ended)
 

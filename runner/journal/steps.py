@@ -296,20 +296,21 @@ class Frame:
 
     It is recorded under its key, unless the record there cannot be replayed. ``ends_in``: where the order of ends is
     kept, the frame around it or its journal; ``before``: what had ended there last as it began; ``beside``: all that
-    may count as ended while it was in progress, None for whatever did. ``gave_up``: how it was given up, if it is to be
-    so again.
+    may count as ended while it was in progress, None for whatever did. ``reader``: the coroutine that reads it as it
+    comes. ``gave_up``: how it was given up, if it is to be so again.
     """
 
     __slots__ = (
-        *("before", "beside", "ends_in", "entry", "gave_up", "journal", "key", "last_ended", "outer", "recorded_as"),
+        *("before", "beside", "ends_in", "entry", "gave_up", "journal"),
+        *("key", "last_ended", "outer", "reader", "recorded_as"),
     )
 
     def __init__(self, journal: Performing, key: str, entry: AccountKey | None, outer: "Frame | None") -> None:
         self.journal, self.key, self.entry, self.outer = journal, key, entry, outer
-        self.recorded_as = key
-        self.last_ended = self.before = ""
+        self.recorded_as, self.last_ended, self.before = key, "", ""
         self.ends_in: Ends | None = None
         self.beside: Collection[str] | None = None
+        self.reader: object = None
         self.gave_up: GiveUp | None = None
 
     def end(self, text: str) -> str:

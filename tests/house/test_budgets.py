@@ -17,7 +17,7 @@ from runner.engine.local import Steps
 from runner.providers.memory import MemoryStore
 
 #: Modules of ours that a verb imports for its help, at most. What reads runs imports no engine and no author's class.
-MODULES = {"": 12, "doctor": 15, "worker": 66, "submit": 222, "checkpoint": 118, "files": 73} | dict.fromkeys(
+MODULES = {"": 12, "doctor": 15, "worker": 66, "submit": 223, "checkpoint": 118, "files": 73} | dict.fromkeys(
     ("runs", "show", "wait", "events", "cancel", "resume", "answer"), 78
 )
 #: Those of them that build no model: pydantic takes as long to import as all of ours.

@@ -18,7 +18,9 @@ from runner.core.clock import SYSTEM
 from runner.core.errors import ClaimLost, Stop
 from runner.journal.cancellation.cancel_scope import CancelScope, Wakeup
 
-RETURNING = 2.0  #: seconds that a thread has to record what its call gave, from when that is seen to have returned
+RETURNING = 2.0
+"""Seconds that a thread has to record what its call gave, from when that is seen to have returned; and coroutines of an
+event loop for their calls to end, and to be recorded."""
 COMPUTING = 1.0  #: seconds of the processor's time, from then on: no answer takes as long to parse as that
 FINISHING = 0.5  #: seconds that a coroutine may continue with what it waited for, as to read the rest or to close
 SOON, SELDOM = 0.02, 0.25  #: seconds between two looks at a call: the first, and those at one that blocks
@@ -33,6 +35,7 @@ class CallLooks:
 
     def __init__(self, thread: int) -> None:
         self._thread = thread
+        self._began = SYSTEM.monotonic()
         self._seen: object = None
         self._returned: tuple[float, float] | None = None  # when it was seen to have, and the time it had used
         self.again = SOON  #: seconds until another look
@@ -42,8 +45,10 @@ class CallLooks:
         by_signal = self._thread == threading.get_ident()
         while by_signal and frame is not None and _is_of_handler(frame):
             frame = frame.f_back
-        if frame is None or _is_waiting(frame):
+        if frame is None or frame.f_code is _WAIT:
             return True
+        if _is_loop(frame):
+            return SYSTEM.monotonic() - self._began >= RETURNING
         used = _time_used(self._thread)
         seen, self._seen = self._seen, (id(frame), frame.f_lasti, None if by_signal else used)
         if seen is None:
@@ -67,10 +72,9 @@ def _is_of_handler(frame: FrameType) -> bool:
     return frame.f_globals.get("__name__") in _HANDLERS
 
 
-def _is_waiting(frame: FrameType) -> bool:
-    """Whether the thread waits in a way that can be ended: for a call in another thread, or in an event loop."""
-    code = frame.f_code
-    return code is _WAIT or (code.co_name == "select" and frame.f_globals.get("__name__") == "selectors")
+def _is_loop(frame: FrameType) -> bool:
+    """Whether the thread waits in an event loop, for whatever its coroutines wait for."""
+    return frame.f_code.co_name == "select" and frame.f_globals.get("__name__") == "selectors"
 
 
 def _time_used(thread: int) -> float:

@@ -76,6 +76,11 @@ class CancelScope:
         """Whether the task is in a call whose result may still be recorded. Not if its claim is lost."""
         return bool(self._in_call.many) and not isinstance(self._in_call.stop, ClaimLost)
 
+    @property
+    def ends_calls(self) -> bool:
+        """Whether the task, if it is to stop, is to do so before its calls end: they have no time, or it is over."""
+        return self._forced or not getattr(self._in_call.stop, "deferrable", False)
+
     @contextlib.contextmanager
     def person(self) -> Iterator[None]:
         """Enclose waiting for a person at the terminal, which does not count towards a timeout."""
@@ -101,7 +106,7 @@ class CancelScope:
     def check_in_call(self) -> None:
         """Raise the stop here, inside a call but not a write, if the task is to stop before the call ends."""
         stop = self._in_call.stop
-        if stop is not None and not self._in_write.entries and (self._forced or not getattr(stop, "deferrable", False)):
+        if stop is not None and not self._in_write.entries and self.ends_calls:
             raise stop
 
     def sleep_in_call(self, seconds: float) -> None:

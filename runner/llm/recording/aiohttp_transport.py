@@ -21,7 +21,8 @@ from runner.journal.current_journal import current_journal
 from runner.llm.recording import idempotency_header, unrecorded, wire
 from runner.llm.recording.awaited_calls import make, passed_on
 from runner.llm.recording.forked_processes import forks
-from runner.llm.recording.recorded_call import RecordedCall, Tee, parse_request
+from runner.llm.recording.recorded_call import RecordedCall, parse_request
+from runner.llm.recording.tee import Tee
 from runner.llm.recording.wrapping import wrap
 from runner.modelserver.stubs import elsewhere
 
@@ -283,7 +284,7 @@ class _Reader:
 
     async def passed(self, reading: Awaitable[Any]) -> Any:
         try:
-            found = await passed_on(reading, self._tee.cancel_scope, self._take)
+            found = await passed_on(reading, self._tee, self._take)
             if self._tee.has_said_all:
                 await self._take_rest()
         except BaseException as error:

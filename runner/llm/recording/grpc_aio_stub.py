@@ -135,6 +135,7 @@ class _Call:
             if self._recorded is not None:
                 return
             await made.wait_async()
+            made.is_awaited = True
             with made:
                 self._stream = made.stream()
                 self._theirs.add_done_callback(self._ended)
@@ -153,7 +154,7 @@ class _Call:
         if stream is None:
             return await self._theirs.receive_serialized_message()
         try:
-            return await passed_on(self._received(), stream.cancel_scope, partial(self._take, stream))
+            return await passed_on(self._received(), stream, partial(self._take, stream))
         except BaseException as error:
             stream.broke(error)
             raise

@@ -18,7 +18,8 @@ from runner.llm.recording.event_loops import follow_loop
 from runner.llm.recording.forked_processes import forks
 from runner.llm.recording.httpx_bodies import leaving_class, part_class
 from runner.llm.recording.parsers import parsers
-from runner.llm.recording.recorded_call import RecordedCall, Tee, parse_request
+from runner.llm.recording.recorded_call import RecordedCall, parse_request
+from runner.llm.recording.tee import Tee
 from runner.modelserver.stubs.redirect import redirect_request
 
 
@@ -385,7 +386,7 @@ def _streams(library: Any) -> tuple[Any, Any]:
                 pieces = aiter(self.response.aiter_bytes())
                 while True:
                     try:
-                        piece = await passed_on(anext(pieces), self.tee.cancel_scope, self.tee.passed)
+                        piece = await passed_on(anext(pieces), self.tee, self.tee.passed)
                     except StopAsyncIteration:
                         break
                     if self.tee.has_said_all:
@@ -393,6 +394,8 @@ def _streams(library: Any) -> tuple[Any, Any]:
                     else:
                         yield piece
                 self.tee.ended()
+                if self.tee.cancel_scope.stopping is not None:
+                    await self.tee.check_async()
                 for piece in held:
                     yield piece
             except BaseException as error:

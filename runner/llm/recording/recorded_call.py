@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from runner.core import fault_points
-from runner.core.errors import RunnerError
 from runner.core.ledger import NO_TOKENS, STEP, CallResult, Usage, caller
 from runner.core.redaction import redact
 from runner.journal.give_ups import GiveUp, error_like, is_timeout, timeout_error
@@ -18,6 +17,7 @@ from runner.llm.recording.call import Call
 from runner.llm.recording.call_observer import CallObserver, observer_of
 from runner.llm.recording.conversation_hash import NO_LINK, Link, offered
 from runner.llm.recording.decoding import decoder
+from runner.llm.recording.tee import Tee
 from runner.modelserver.stubs import Standin, named, standin_here
 
 
@@ -64,7 +64,7 @@ class RecordedCall:
         self.is_refused = False  #: whether its answer is a refusal, which is to be given to `refused`
         self.had_begun = False  #: whether a part of the answer had come when its client timed out
         self.breaks_off = False  #: what is recorded of the answer is a part, after which it is given up: `break_off`
-        self._is_awaited = False
+        self.is_awaited = False  #: whether it is a coroutine's, which stops itself: `check_async`
         self._timeout: tuple[type[Exception], Sequence[object]] = TimeoutError, ()
         self._headers: list[tuple[str, str]] = []
         self._by_name: dict[str, str] = {}
@@ -84,7 +84,7 @@ class RecordedCall:
             if gave_up.refused:
                 return self._refused_again(gave_up, refused)
             self._timeout = timeout, leading
-            if gave_up.answer is None or not (self._is_awaited or gave_up.error):
+            if gave_up.answer is None or not (self.is_awaited or gave_up.error):
                 self._give_up_again()
                 return None
             self._call.check()
@@ -143,7 +143,7 @@ class RecordedCall:
 
     async def hold_async(self) -> None:
         """In a coroutine, before `recorded`: return when that may be served. One that was cancelled is so in here."""
-        gave_up, self._is_awaited = self._call.frame.gave_up, True
+        gave_up, self.is_awaited = self._call.frame.gave_up, True
         if gave_up is None or gave_up.answer is None:
             await self._call.hold_async()
         self.is_held = False
@@ -177,7 +177,7 @@ class RecordedCall:
             self.broke(error)
         if not self._is_streamed:
             self._call.close()
-        if error is None and not self._is_streamed:
+        if error is None and not (self._is_streamed or self.is_awaited):
             self._journal.cancel_scope.check()
 
     # -- on the wire
@@ -321,7 +321,7 @@ class RecordedCall:
         self._is_kept_encoded = found is None
         return found or bytes
 
-    def tee(self, version: bytes = b"HTTP/1.1", *, encoded: bool = False) -> "Tee":
+    def tee(self, version: bytes = b"HTTP/1.1", *, encoded: bool = False) -> Tee:
         """Return what a streamed answer passes through; it ends the call. ``encoded``: by its Content-Encoding."""
         self._call.streams()
         self._is_streamed, asked, decode = True, self._asked, self._decoder(encoded=encoded)
@@ -353,6 +353,10 @@ class RecordedCall:
         """Nothing more comes of it."""
         self._call.close()
 
+    async def check_async(self) -> None:
+        """Stop here, if the task is to stop, in the coroutine whose call this is."""
+        await self._journal.check_async()
+
     def streamed(self, body: bytes) -> None:
         """Record an answer that was streamed to its end."""
         try:
@@ -361,7 +365,8 @@ class RecordedCall:
             self._recorded(usage)
         finally:
             self._call.close()
-        self._call.check()
+        if not self.is_awaited:
+            self._call.check()
 
     def _answered(self, body: bytes, usage: Usage) -> str:
         """The record of the answer, as it is kept."""
@@ -384,54 +389,3 @@ class RecordedCall:
 
 def _nothing() -> None:
     """Nothing is recorded."""
-
-
-class Tee:
-    """One stream: recorded when it is complete, whoever still reads; in doubt if it breaks off."""
-
-    def __init__(self, tape: wire.Tape, call: RecordedCall, decode: Callable[[bytes], bytes]) -> None:
-        self._tape, self._call, self._decode, self.cancel_scope = tape, call, decode, call.cancel_scope
-        self.is_over = False  #: it is recorded, or broke off
-
-    @property
-    def has_said_all(self) -> bool:
-        """Whether its reader may stop here: what is left is to be taken before it gets this piece."""
-        return self._tape.has_said_all and not self.is_over
-
-    def passed(self, piece: bytes) -> None:
-        """A piece of it is about to be given to its reader."""
-        try:
-            piece = self._decode(piece)
-        except ValueError:  # it is its reader's to say so, if it decodes it
-            self.broke(_LeftOff("it cannot be decoded"))
-            return
-        if self._tape.take(piece) and not self.is_over:
-            self._complete()
-        elif self._tape.broken:
-            self.broke(_LeftOff("its service reports an error"))
-
-    def ended(self) -> None:
-        """The stream has ended: record it if it is complete."""
-        if self._tape.ended() and not self.is_over:
-            self._complete()
-        else:
-            self.broke(_LeftOff("its end is missing"))
-
-    def _complete(self) -> None:
-        self.is_over = True
-        self._call.streamed(self._tape.body)
-
-    def broke(self, error: BaseException) -> None:
-        """Reading it raised."""
-        if not self.is_over:
-            self.is_over = True
-            self._call.broke(error, came=self._tape.came)
-            self._call.close()
-
-    def left(self) -> None:
-        """The stream is closed: the call is in doubt if it was not read to its end."""
-        self.broke(_LeftOff("it was not read to its end"))
-
-
-class _LeftOff(RunnerError):
-    """A stream that was not read to its end."""

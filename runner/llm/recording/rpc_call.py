@@ -114,6 +114,7 @@ class RpcStream:
 
     def __init__(self, call: RpcCall) -> None:
         self._call, self._tee, self.cancel_scope = call, call.tee(_FRAMED), call.cancel_scope
+        self.check_async = call.check_async
         self._lock = threading.RLock()
         self._has_begun = False
         self._error: BaseException | None = None

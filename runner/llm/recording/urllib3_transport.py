@@ -18,7 +18,8 @@ from runner.core.context_value import ContextValue
 from runner.journal.current_journal import current_journal
 from runner.llm.recording import http_client, idempotency_header, wire
 from runner.llm.recording.http_client import Outgoing, leaving, text_of, with_key
-from runner.llm.recording.recorded_call import RecordedCall, Tee, parse_request
+from runner.llm.recording.recorded_call import RecordedCall, parse_request
+from runner.llm.recording.tee import Tee
 from runner.llm.recording.wrapping import wrap
 from runner.modelserver.stubs import elsewhere
 from runner.modelserver.stubs.redirect import DROPPED
