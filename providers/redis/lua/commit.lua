@@ -43,6 +43,7 @@ if last then
   r = redis.call("HMGET", run, "id", "bundle", "adapter", "checkpoint_on", "environment", "events", "max_checkpoints", "batch", "keep",
                  "branch", "live")
   id, bundle, adapter, on, environment, latest, most, batch = unpack(r)
+  -- With two events its only task has begun, and no more: its branch has none of the other fields.
   b = latest == "2" and redis.call("HMGET", branch, "status", "scope", "seq", "left", "head") or
       redis.call("HMGET", branch, "status", "scope", "seq", "left", "head", "from", "asked", "done", "edited", "parent", "parent_seq", "before")
   status, scope, count, remain, head, from, asked, done, edited, parent, parent_seq, known_before = unpack(b)
