@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_is_pushed, _is_error = hiredis.PushNotification.__instancecheck__, RedisError.__instancecheck__
+is_pushed, _is_error = hiredis.PushNotification.__instancecheck__, RedisError.__instancecheck__
 
 Client: TypeAlias = Any
 """A redis-py client that decodes. Its own annotations allow bytes everywhere, which never come."""
@@ -127,8 +127,8 @@ class NoticingClient(_Noticing, Redis):
             while len(answers) < many:
                 answers.append(connection.read_response())
                 # What has come with it needs no three calls each.
-                more = islice(iter(connection._parser._reader.gets, NOT_ENOUGH_DATA), many - len(answers))
-                answers += filterfalse(_is_pushed, more)
+                more = filterfalse(is_pushed, iter(connection._parser._reader.gets, NOT_ENOUGH_DATA))
+                answers += islice(more, many - len(answers))
             if error := next(filter(_is_error, answers), None):
                 raise getattr(connection, "refusal", not_now)(error) or error
             return answers

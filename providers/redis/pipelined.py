@@ -16,7 +16,7 @@ from redis._parsers.hiredis import NOT_ENOUGH_DATA
 from redis.exceptions import DataError, NoScriptError, ResponseError
 
 from runner.providers.redis import keys
-from runner.providers.redis.connection import Client
+from runner.providers.redis.connection import Client, is_pushed
 from runner.providers.redis.outages import TRANSIENT_ERRORS, NotNow, forbidden, not_now, retry_while_unavailable
 from runner.providers.redis.receiver import Receiver, wait_in_system_call
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_unasked = hiredis.PushNotification.__instancecheck__
 """Whether it is no answer: what a server says by itself, of its maintenance for one, comes between them."""
 
 
@@ -206,7 +205,7 @@ class PipelinedConnection:
                         if number.isdigit() and buffer.startswith(head) and buffer.endswith(tail, 0, size):
                             return int(number)
                     reader.feed(buffer, 0, size)
-                    answers += islice(filterfalse(_unasked, iter(reader.gets, NOT_ENOUGH_DATA)), many - len(answers))
+                    answers += islice(filterfalse(is_pushed, iter(reader.gets, NOT_ENOUGH_DATA)), many - len(answers))
                 return answers
         except (*TRANSIENT_ERRORS, OSError):
             self.close()
