@@ -45,7 +45,7 @@ def follow(
         say(f"detached; the run continues: runner wait {handle.words}")
         return 130
     except TimeoutError as error:
-        say(f"error: {error}; the run continues: runner wait {handle.words}")
+        say(f"error: {error}: runner wait {handle.words}")
         return STILL_RUNNING
     return deliver(handle, result, as_json, write)
 

@@ -161,14 +161,13 @@ class RunHandle:
         Raises TimeoutError after ``timeout`` seconds, also while the store is away; the run continues.
         """
         end = math.inf if timeout is None else time.monotonic() + timeout
-        last, pace = self._from, Pace()
+        last, pace, over = self._from, Pace(), False
         newest = ""
 
         def goes_on() -> bool:
             return time.monotonic() < end
 
         while True:
-            over = False
             with suppress(StillAway):
                 if on_event is None:
                     over, newest = self._await(pace, newest, goes_on)
@@ -178,10 +177,12 @@ class RunHandle:
                         if self._tells(event, line):
                             on_event(event)
                     last = found[-1].id if found else last
+                if over:
+                    return self._result(goes_on)
             if over:
-                return self.result()
+                raise TimeoutError(f"run {self.id} is over; the store was lost before its result was read")
             if not goes_on():
-                raise TimeoutError(f"run {self.id} is still running after {timeout:g} s")
+                raise TimeoutError(f"run {self.id} is still running after {timeout:g} s; the run continues")
 
     @staticmethod
     def _tells(event: Event, branch: str | None) -> bool:
@@ -214,7 +215,11 @@ class RunHandle:
 
     def result(self) -> RunResult:
         """Return the result of the run, or its state so far, without waiting."""
-        result: RunResult = self.client.patient(lambda: result_of(self.client.store.runs, self.id, self.branch), self)
+        return self._result()
+
+    def _result(self, goes_on: Callable[[], bool] = lambda: True) -> RunResult:
+        read = partial(result_of, self.client.store.runs, self.id, self.branch)
+        result: RunResult = self.client.patient(read, self, goes_on)
         return result
 
     def ledger(self) -> dict[str, Any]:

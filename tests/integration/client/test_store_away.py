@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runner.client import Client
+from runner.client import Client, handle
 from runner.core.errors import Exit, StoreUnreachable
 from runner.providers.redis import scripts, waiting_client
 from runner.providers.redis.outages import outage
@@ -131,3 +131,21 @@ def test_a_fork_that_may_have_been_made_is_not_made_again(own_server: RedisServe
             client.fork(run.id)
         assert asked == ["fork"]
         assert len(run.branches) == 2
+
+
+@pytest.mark.parametrize("listens", [False, True])
+def test_who_waits_only_so_long_does_not_wait_for_the_result_of_a_server_that_is_away(
+    opened: tuple[Client, str, Any], own_server: RedisServer, monkeypatch: pytest.MonkeyPatch, listens: bool
+) -> None:
+    # Given a server that is lost between the end of a run and the reading of its result
+    client, run, _ = opened
+    client.run(run).cancel()
+
+    def lost(*_: object, **__: object) -> None:
+        own_server.kill()
+        raise StoreLost("it is away")
+
+    monkeypatch.setattr(handle, "result_of", lost)
+    # When somebody waits for it with a timeout, then that holds
+    with pytest.raises(TimeoutError, match=f"run {run} is over; the store was lost before its result was read"):
+        client.run(run).wait(1, on_event=bool if listens else None)
