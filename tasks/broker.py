@@ -2,7 +2,8 @@
 
 import contextlib
 import time
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from celery import Celery
 from kombu.connection import Connection
@@ -17,7 +18,9 @@ from runner.providers.redis.waiting_client import waiting
 from runner.tasks.app import app as the_app
 from runner.tasks.app import kombu_url
 
-TIMEOUT = 1.0  #: seconds that a broker has to say how long a queue is: the supervisor waits for it
+T = TypeVar("T")
+
+TIMEOUT = 1.0  #: seconds that a broker has to answer the supervisor, which waits for it
 PAUSE = 5.0  #: seconds until one that did not is asked again
 NO_SUCH_QUEUE = "404"  #: AMQP's, and what kombu makes of it elsewhere
 
@@ -44,20 +47,36 @@ class CeleryBroker:
             ignore_result=True,
         )
 
+    def report_lost(self, worker: str, jobs: Sequence[Job], reason: str) -> None:
+        """Send the events that a worker would send of these jobs and of itself if it were still there."""
+
+        def send(channel: Any) -> None:
+            events = self._app.events.Dispatcher(channel.connection.client, hostname=worker, channel=channel)
+            for job in jobs:
+                seen = f"runner show {job.run_id}"
+                events.send("task-retried", uuid=job.message_id, exception=f"Interrupted({reason!r})", traceback=seen)
+            events.send("worker-offline")
+
+        self._ask(send)
+
     def depth(self, queue: str) -> int | None:
         """Return how many messages a queue holds; 0 if there is no such queue, None if the broker does not answer."""
+        return self._ask(lambda channel: int(channel.queue_declare(queue, passive=True).message_count), missing=0)
+
+    def _ask(self, call: Callable[[Any], T], missing: T | None = None) -> T | None:
+        """Return what ``call`` returns for a channel; ``missing`` if there is no such queue, None without an answer."""
         if time.monotonic() < self._silent_until:
             return None
         try:
             if self._connection is None:
                 limits = dict.fromkeys(("read_timeout", "write_timeout", "socket_timeout"), TIMEOUT)
-                options = {**self._app.conf.broker_transport_options, **limits, "client_name": "runner:depth"}
+                options = {**self._app.conf.broker_transport_options, **limits, "client_name": "runner:broker"}
                 self._connection = self._app.connection_for_read(connect_timeout=TIMEOUT, transport_options=options)
             with self._connection.channel() as channel:
-                return int(channel.queue_declare(queue, passive=True).message_count)
+                return call(channel)
         except Exception as error:  # each transport has its own
             if str(getattr(error, "reply_code", "")) == NO_SUCH_QUEUE:
-                return 0
+                return missing
             connection, self._connection = self._connection, None
             self._silent_until = time.monotonic() + PAUSE
             with contextlib.suppress(Exception):

@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from runner.core import processes
 from runner.core.backoff import Backoff
+from runner.core.jobs import Job
 from runner.core.settings import MAX_HANDOVERS, WorkerSettings
 from runner.journal import shared_memory
 from runner.journal.shared_memory import Performed
@@ -288,11 +289,11 @@ class Heartbeat(threading.Thread):
             self._not_now(error)
 
     def _reap_process(self, pid: int) -> None:
-        if refs := self._reap(process=str(pid), reason="its process died", dead=True):
-            log.warning("pool child %d died; %d task(s) handed back", pid, len(refs))
+        if jobs := self._reap(process=str(pid), reason="its process died", dead=True):
+            log.warning("pool child %d died; %d task(s) handed back", pid, len(jobs))
 
-    def _reap(self, *, reason: str, process: str = "", dead: bool = False, max_handovers: int = 0) -> list[str]:
-        """Take back the claims of its processes, or of one. Returns the references."""
+    def _reap(self, *, reason: str, process: str = "", dead: bool = False, max_handovers: int = 0) -> list[Job]:
+        """Take back the claims of its processes, or of one. Returns the jobs that are interrupted."""
         return self._workers().reap(
             self._worker,
             process=process,

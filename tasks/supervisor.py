@@ -74,6 +74,7 @@ class Supervisor:
         self._leading = False
         self._table = IntervalSchedule()
         self._known: list[WorkerInfo] = []
+        self._lost: list[tuple[WorkerInfo, list[Job], str]] = []  # which those who watch the fleet have yet to be told
         self._missing: set[str] = set()
         self._looked = float("-inf")  # when these were missing
         self._open: list[WorkerInfo] = []  # those whose connection is: they have not registered again
@@ -202,6 +203,7 @@ class Supervisor:
             self._reap_lapsed()
             self._workers.move_due()
             self._empty_outbox()
+        self._report_lost()
         if self._table.due("lost", min(0.5, self._settings.resend_after)):
             self._workers.redeliver(
                 int(self._settings.resend_after * 1000), depth=self._broker.depth if self._broker else None
@@ -289,7 +291,7 @@ class Supervisor:
     def _reap(self, worker: WorkerInfo, reason: str, *, about: str = "", only_lapsed: bool = False) -> None:
         file = _marks(worker)
         dead = shared_memory.is_final(file)
-        refs = self._workers.reap(
+        jobs = self._workers.reap(
             worker.id,
             reason=reason,
             max_attempts=self._settings.max_attempts,
@@ -301,7 +303,9 @@ class Supervisor:
         )
         shared_memory.remove(file)
         self._known = [known for known in self._known if known.id != worker.id]
-        log.warning("worker %s is gone (%s): %d task(s) handed back", worker.id, reason, len(refs))
+        log.warning("worker %s is gone (%s): %d task(s) handed back", worker.id, reason, len(jobs))
+        if self._broker is not None:
+            self._lost.append((worker, jobs, reason))
 
     def _redeliver_lost(self) -> None:
         """Redeliver jobs missing from a queue that is not empty; checked twice, since one may just be being taken."""
@@ -310,6 +314,14 @@ class Supervisor:
             log.warning("the message of %s was lost; sending it again", job.ref)
             return_job(self._workers.client, job)
         self._overtaken = missing - self._overtaken
+
+    def _report_lost(self) -> None:
+        """Report the workers that are gone, once the tasks of all of them were handed back."""
+        while self._broker is not None and self._lost:
+            worker, jobs, reason = self._lost.pop(0)
+            if host := worker.fields.get("host"):
+                self._broker.report_lost(f"{worker.id}@{host}", jobs, f"worker {worker.id} is gone: {reason}")
+                self._answered()
 
     def _empty_outbox(self) -> None:
         """Send the outbox, also if the broker is this Redis: a run may have been submitted with another one."""

@@ -63,7 +63,7 @@ class MemoryWorkers:
         out: Mapping[str, str] | None = None,
         dead: bool = False,
         max_handovers: int = 0,
-    ) -> list[str]:
+    ) -> list[Job]:
         """Take back the claims of a worker, or of one process. See `runner.engine.ports.Workers.reap`.
 
         ``dead``: its processes are known to have died, so they have begun no step since.
@@ -73,14 +73,14 @@ class MemoryWorkers:
             return []
         if about and (found is None or found.about != about):
             return []
-        back = []
+        back = list[Job]()
         for place, claim in list(self._memory.claims[worker].items()):
             if process in ("", claim.process):
                 del self._memory.claims[worker][place]
                 left = _left(claim, out or {})
                 most, unused = max_handovers or max_attempts, dead and left is not None
-                if self._recover(claim, worker, reason, most=most, died=not max_handovers, left=left, unused=unused):
-                    back.append(claim.ref)
+                job = self._recover(claim, worker, reason, most=most, died=not max_handovers, left=left, unused=unused)
+                back += [job] if job else []
         if not process:
             self._memory.workers.pop(worker, None)
             self._memory.claims.pop(worker, None)
@@ -97,12 +97,16 @@ class MemoryWorkers:
         kind: str = "",
         left: Counters | None = None,
         unused: bool = False,
-    ) -> bool:
-        """Hand a task back, whose worker ``died`` or not. The ``most``-th time without progress, it fails instead."""
+    ) -> Job | None:
+        """Hand back a task, whose worker ``died`` or not, and return the job that is interrupted, if the claim held.
+
+        The ``most``-th time without progress, it fails instead.
+        """
         run_id, name, key = claim.ref.split("|", 2)
         task = self._memory.held((run_id, name, key), claim.token)
         if task is None:
-            return False
+            return None
+        job = Job(run_id, name, key, task.attempt)
         give_up(task, handed_over=True, left=left, unused=unused)
         task.branch.run.counters["recoveries"] += 1
         about = {"attempt": task.attempt, "worker": worker, "reason": reason}
@@ -110,7 +114,7 @@ class MemoryWorkers:
         emit(task.branch, kind, key, Relatives(task.started), **about)
         if not died:
             reschedule(task, worker=worker, reason=reason, most=most)
-            return True
+            return job
         task.crashes += 1
         if task.crashes < most:
             requeue(task)
@@ -118,11 +122,12 @@ class MemoryWorkers:
             times = f"{task.crashes} times in a row without making progress"
             why = f"its worker died {times} (last: {reason})"
             transitions.fail(task, worker=worker, reason=why)
-        return True
+        return job
 
     def take_back(self, worker: str, claim: HeldClaim, *, reason: str, max_handovers: int = MAX_HANDOVERS) -> bool:
         """Hand back one claim of a worker that lives; whether it still held. Handed over too often, its task fails."""
-        return self._recover(claim, worker, reason, most=max_handovers, died=False, kind="task_recovered")
+        job = self._recover(claim, worker, reason, most=max_handovers, died=False, kind="task_recovered")
+        return job is not None
 
     # -- messages
 

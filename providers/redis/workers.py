@@ -75,14 +75,14 @@ class Workers:
         out: Mapping[str, str] | None = None,
         dead: bool = False,
         max_handovers: int = 0,
-    ) -> list[str]:
+    ) -> list[Job]:
         """Take back the claims of a worker, or of one process. See `runner.engine.ports.Workers.reap`.
 
         Many are taken back in parts: the messages of the first are sent before the last are looked at, and no other
         client of the server waits for all of them. Who dies in between leaves the rest to who looks next. ``dead``: its
         processes are known to have died, so they have begun no step since.
         """
-        script, back, left = scripts.load("reap"), list[str](), dict(out or {})
+        script, back, left = scripts.load("reap"), list[Job](), dict(out or {})
         parts: list[tuple[list[str], dict[str, str]]] = [([], left)]
         for some, said in parts:
             done, found, many, processes, overwritten = script.at(
@@ -102,7 +102,7 @@ class Workers:
             )
             if not done:  # it has come back
                 break
-            back += found
+            back += map(_job, found)
             if overwritten and self._mended():  # what stayed is looked at again
                 parts.append((some, said))
             for part in (slice(i, i + AT_ONCE) for i in range(0, len(many), AT_ONCE)):
@@ -263,11 +263,7 @@ class Workers:
 
     def outbox(self, limit: int = 500) -> list[Job]:
         """Jobs to send where the broker is not this Redis, oldest first."""
-        jobs = []
-        for entry in self.client.zrange(self._key("outbox_key"), 0, limit - 1):
-            reference, attempt = entry.rsplit("|", 1)
-            jobs.append(Job(*keys.unref(reference), int(attempt)))
-        return jobs
+        return [_job(entry) for entry in self.client.zrange(self._key("outbox_key"), 0, limit - 1)]
 
     def queue(self, job: Job) -> str:
         """The queue that the messages of its task go to; "" where its run is gone."""
@@ -332,3 +328,8 @@ class Workers:
     def watch(self, seconds: int) -> None:
         """Say that a Flower watches."""
         self.client.set(self._key("monitors_key"), "1", ex=seconds)
+
+
+def _job(entry: str) -> Job:
+    reference, attempt = entry.rsplit("|", 1)
+    return Job(*keys.unref(reference), int(attempt))

@@ -268,8 +268,8 @@ class Workers(Protocol):
         only_lapsed: bool = False,
         out: Mapping[str, str] | None = None,
         max_handovers: int = 0,
-    ) -> list[str]:
-        """Take back the claims of a dead worker, or of one of its processes. Returns their references.
+    ) -> list[Job]:
+        """Take back the claims of a dead worker, or of one of its processes. Returns the jobs that are interrupted.
 
         ``out`` are the marks that its dead processes left: calls that were never sent are not in doubt. With
         ``max_handovers`` the worker was asked to end: its tasks are handed over as on release, at most so often in a
@@ -304,3 +304,9 @@ class Broker(Protocol):
 
     def depth(self, queue: str) -> int | None:
         """Return the number of messages in a queue; 0 if there is no such queue, None if the broker does not answer."""
+
+    def report_lost(self, worker: str, jobs: Sequence[Job], reason: str) -> None:
+        """Report to whoever watches the fleet that a worker is gone, and these jobs with it. Raises nothing.
+
+        ``worker`` is its name as the broker knows it. A worker that is gone cannot say so itself.
+        """

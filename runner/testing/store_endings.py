@@ -100,7 +100,7 @@ class EndingConformance:
         how: dict[str, Any] = {"reason": "its lease lapsed", "max_attempts": 9, "only_lapsed": True}
         assert driver.workers.reap("w0", **how) == []
         driver.go_on(LEASE)
-        assert driver.workers.reap("w0", **how) == [claim.job.ref]
+        assert driver.workers.reap("w0", **how) == [claim.job]
         assert not driver.workers.beat("w0", LEASE).stood
         assert driver.states("r-1") == {"a": "queued"}
         assert driver.runs.get("r-1").recoveries == 1
@@ -134,7 +134,7 @@ class EndingConformance:
         for handover in (1, 2, 3):
             (claim,) = driver.take("a").values()
             how: dict[str, Any] = {"reason": "it was slow", "max_attempts": 1, "max_handovers": 3}
-            assert driver.workers.reap("w0", process="p0", **how) == [claim.job.ref]
+            assert driver.workers.reap("w0", process="p0", **how) == [claim.job]
             assert driver.runs.get("r-1").status is (RunStatus.failed if handover == 3 else RunStatus.running)
         told = [kind for kind, *_ in driver.event_log("r-1")]
         assert (told.count("task_released"), told.count("task_recovered")) == (3, 0)

@@ -76,7 +76,7 @@ for _, ref in ipairs(refs) do
       else
         requeue(home, run, name, key, attempt, at)
       end
-      back[#back + 1] = ref
+      back[#back + 1] = ref .. "|" .. attempt - 1
     end
   end
 end

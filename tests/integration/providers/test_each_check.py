@@ -364,7 +364,7 @@ def test_what_is_reaped_in_parts_is_what_its_process_still_holds(driver: Driver)
     )  # fmt: skip
     assert reap(process="p0", some=json.dumps([job.ref])) == [1, [], [], [], 0]
     assert driver.states("r-1") == {"a": "running"}
-    assert reap(process="p1", some=json.dumps([job.ref, "r-9|main|a"])) == [1, [job.ref], [], [], 0]
+    assert reap(process="p1", some=json.dumps([job.ref, "r-9|main|a"])) == [1, [f"{job.ref}|{job.attempt}"], [], [], 0]
 
 
 def test_of_a_worker_that_is_not_registered_nothing_is_left(driver: Driver) -> None:

@@ -65,10 +65,10 @@ def test_a_worker_of_whose_claims_one_cannot_be_taken_back_stays(driver: Driver)
     for job in jobs.values():
         driver.claim(job)
     with somebody_elses(driver, run_part("events_key", run)):
-        assert driver.workers.reap("w0", reason="it is gone", max_attempts=5) == [jobs[other].ref]
+        assert driver.workers.reap("w0", reason="it is gone", max_attempts=5) == [jobs[other]]
         assert driver.workers.claimed("w0") == 1
         assert "w0" in [one.id for one in driver.workers.registered()]
-    assert driver.workers.reap("w0", reason="it is gone", max_attempts=5) == [jobs[run].ref]
+    assert driver.workers.reap("w0", reason="it is gone", max_attempts=5) == [jobs[run]]
     assert "w0" not in [one.id for one in driver.workers.registered()]
 
 
@@ -163,7 +163,7 @@ def test_a_task_that_may_be_tried_again_is_taken_back_whatever_the_end_of_its_ru
     claim = driver.take()["a"]
     with somebody_elses(driver, branch_part("shared_key", run)):
         assert driver.workers.reap("w0", process="p0", reason="it died", max_attempts=1) == []
-        assert driver.workers.reap("w0", process="p0", reason="it died", max_attempts=2) == [claim.job.ref]
+        assert driver.workers.reap("w0", process="p0", reason="it died", max_attempts=2) == [claim.job]
 
 
 @pytest.mark.parametrize("part", ["open_key", "waits_key"])
@@ -403,7 +403,7 @@ def test_a_worker_that_ends_looks_at_what_the_end_of_a_branch_comes_by(driver: D
     how: Any = {"process": "p0", "reason": "it was slow", "max_attempts": 9}
     with somebody_elses(driver, branch_part("shared_key", run)):
         assert driver.workers.reap("w0", **how, max_handovers=1) == []
-        assert driver.workers.reap("w0", **how, max_handovers=2) == [claim.job.ref]
+        assert driver.workers.reap("w0", **how, max_handovers=2) == [claim.job]
 
 
 def test_a_new_branch_is_listed_also_while_another_one_goes_on(

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from runner.core.jobs import Job
 from runner.providers.redis import keys
 from runner.providers.redis.workers import AT_ONCE, Workers
 
@@ -47,7 +48,7 @@ def commands(redis: "Redis[str]") -> int:
     return sum(int(one["calls"]) for name, one in redis.info("commandstats").items() if "config" not in name)
 
 
-def reap(client: Counting, **how: Any) -> list[str]:
+def reap(client: Counting, **how: Any) -> list[Job]:
     return Workers(client).reap("w0", reason="it is gone", max_attempts=5, **how)
 
 
@@ -89,8 +90,8 @@ def test_what_threads_of_a_process_hold_is_taken_back_when_that_died(driver: Dri
         driver.submit(PLAN, f"r-{n}")
         driver.claim(next(driver.jobs()), process=process)
     # What one of them could not do is its own alone; what died with the process is all of it
-    assert reap(Counting(redis), process="7") == ["r-0|main|a"]
-    assert sorted(reap(Counting(redis), process="7", dead=True)) == ["r-1|main|a", "r-2|main|a"]
+    assert [job.run_id for job in reap(Counting(redis), process="7")] == ["r-0"]
+    assert sorted(job.run_id for job in reap(Counting(redis), process="7", dead=True)) == ["r-1", "r-2"]
     assert driver.workers.claimed("w0") == 1
 
 

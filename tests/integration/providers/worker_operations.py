@@ -45,8 +45,8 @@ class WorkerOperations(Sides):
             same = {process for process, page in pages.items() if page.get("redis") == page.get("memory")}
             assert same | unheard == pages.keys()
             how["out"] = {process: page["redis"] for process, page in pages.items() if page}
-        refs = self.fleet.reap(worker, **how)
-        assert set(refs) == set(self.memory.workers.reap(worker, **how))
+        jobs = self.fleet.reap(worker, **how)
+        assert set(jobs) == set(self.memory.workers.reap(worker, **how))
         self.check()
 
     def take_back(self, claim: Claim) -> None:

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 from redis.exceptions import NoPermissionError
 
+from runner.core.jobs import Job
 from runner.core.settings import WorkerSettings
 from runner.journal import shared_memory
+from runner.providers.memory import MemoryBroker
 from runner.providers.redis import lost_messages
 from runner.providers.redis.outages import NotNow
 from runner.providers.redis.workers import WorkerInfo
@@ -374,3 +376,21 @@ def test_a_worker_of_this_machine_is_seen_to_live(tmp_path: Path, monkeypatch: p
     assert not _is_seen(worker(os.getpid(), str(again))), "another has its number, as where a container starts again"
     assert not _is_seen(worker(os.getpid(), ""))
     assert not _is_seen(WorkerInfo("w", 1000, "{}"))
+
+
+def test_those_who_watch_are_told_of_workers_once_all_tasks_were_handed_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[Any] = []
+    broker = MemoryBroker()
+    monkeypatch.setattr(broker, "report_lost", lambda *about: done.append(about))
+
+    def reap(worker: str, **_: Any) -> list[Job]:
+        done.append(worker)
+        return [Job("r-1", "main", worker, 1)]
+
+    one = Supervisor(lambda: None, "s", WorkerSettings(), broker)
+    one._workers = SimpleNamespace(reap=reap)
+    for worker, about in (("w0", '{"host": "here"}'), ("w1", "")):
+        one._reap(WorkerInfo(worker, 1000, about), "its connection closed")
+    one._report_lost()
+    reason = "worker w0 is gone: its connection closed"
+    assert done == ["w0", "w1", ("w0@here", [Job("r-1", "main", "w0", 1)], reason)]  # the other never said where it was

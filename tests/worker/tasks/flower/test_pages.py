@@ -2,7 +2,9 @@
 
 import html
 import json
+import os
 import re
+import signal
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,9 +32,17 @@ CREW = f"""
     def explode(ctx):
         raise ValueError("api_key={SECRET}")
 
+    def stay(ctx):
+        if ctx.attempt == 1:
+            open(ctx.inputs["begun"], "w").close()
+            import time
+            time.sleep(600)
+        return "taken over"
+
     def shake(ctx):
         return ctx.attempt // (ctx.attempt - 1)
 
+    stays = Crew(name="stays", tasks=[Task(name="stay", run=stay)])
     shaky = Crew(name="shaky", tasks=[Task(name="shake", run=shake, max_retries=1, retry_delay=0)])
     good = Crew(name="report", tasks=[
         Task(name="collect it", run=collect), Task(name="write <b>'s \\"größe\\" / up?", run=write)])
@@ -214,3 +224,32 @@ def test_it_prints_its_address_and_nothing_else_and_ends_clean(watched: Watched,
     assert other.ended() == 0
     assert other.printed() == f"Flower at {other.url}\n"
     watched.older.says("Events of group {task} disabled by remote")
+
+
+def test_what_a_worker_did_when_it_was_killed_does_not_stay_as_begun(watched: Watched, processes, tmp_path) -> None:
+    """The supervisor says what a worker that is gone cannot."""
+    crew, begun = tmp_path / "crew.py", tmp_path / "begun"
+    crew.write_text(textwrap.dedent(CREW))
+    killed = processes.runner("killed", "worker", "--concurrency", "1", "--queue", "killed")
+    with Client(processes.environment["RUNNER_REDIS_URL"]) as client:
+        run = client.submit(f"{crew}:stays", {"begun": str(begun)}, queue="killed")
+        processes.eventually(begun.exists, why="the task has begun")
+        name = processes.eventually(lambda: watched.jobs(run.id), why="Flower shows the job")[0]["worker"]
+        os.killpg(killed.process.pid, signal.SIGKILL)
+        processes.runner("next", "worker", "--concurrency", "1", "--queue", "killed")
+        assert run.wait(timeout=60).result == "taken over"
+
+    def states() -> list[str]:
+        return [job["state"] for job in sorted(watched.jobs(run.id), key=lambda job: job["uuid"])]
+
+    processes.eventually(lambda: states() == ["RETRY", "SUCCESS"], why="Flower shows that it was taken over")
+    page = html.unescape(watched.flower.get(f"/task/{run.id}.main.stay.1")[1])
+    assert f"Interrupted('worker {name.partition('@')[0]} is gone: its connection closed')" in page
+    assert f"runner show {run.id}" in page
+
+    def alive() -> dict[str, bool]:
+        workers = json.loads(watched.flower.get("/workers?json=1")[1])["data"]
+        return {worker["hostname"]: worker["status"] for worker in workers}
+
+    assert alive().get(name) is not True
+    assert any(alive().values())
