@@ -5,13 +5,13 @@ Each step runs in a greenlet: if code beneath a client waits (for the store, a l
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
-from functools import partial
+from functools import partial, wraps
 from types import coroutine
 from typing import Any, TypeVar
 
 from greenlet import GreenletExit, getcurrent
 
-from runner.tasks.greenlets import Loop, SwitchingTask, begun_by_run
+from runner.tasks.greenlets import BegunTasks, Loop, SwitchingTask, begun_by_run
 
 T = TypeVar("T")
 
@@ -26,23 +26,25 @@ class Coroutines:
     def __init__(self, loop: Loop) -> None:
         self._loop, self.steps = loop, list[Step]()
 
-    def new_task(self, loop: asyncio.AbstractEventLoop, wanted: Awaited[T], **options: Any) -> "asyncio.Task[T]":
+    def new_task(self, loop: asyncio.AbstractEventLoop, wanted: Awaited[T], **options: Any) -> "OwnTask[T]":
         """Return the asyncio task of a coroutine, as `asyncio.loop.set_task_factory` needs it."""
-        task = asyncio.Task(self._stepwise(wanted), loop=loop, **options)
+        task = OwnTask(self._stepwise(wanted), loop=loop, **options)
+        asyncio.tasks._unregister_task(task)  # documented, for such as this
         context = options.get("context")
-        if (begun := begun_by_run.get() if context is None else context.get(begun_by_run)) is not None:
+        task.begun = begun = begun_by_run.get() if context is None else context.get(begun_by_run)
+        if begun is not None:
             begun.add(task)
             task.add_done_callback(begun.discard)
         return task
 
     async def _stepwise(self, wanted: Awaited[T]) -> T:
         around = asyncio.current_task()
-        assert around is not None
+        assert isinstance(around, OwnTask)
         found: T = await self._steps(wanted, around)
         return found
 
     @coroutine
-    def _steps(self, wanted: Awaited[Any], around: "asyncio.Task[Any]") -> Generator[Any, Any, Any]:
+    def _steps(self, wanted: Awaited[Any], around: "OwnTask[Any]") -> Generator[Any, Any, Any]:
         """Run its steps. A cancellation that arrives while a step waits is raised where the coroutine awaits."""
         do: Callable[[], Any] = partial(wanted.send, None)
         while True:
@@ -67,6 +69,42 @@ class Coroutines:
                 do = partial(wanted.send, (yield awaits))
             except BaseException as error:
                 do = partial(wanted.throw, error)
+                if around.begun is not None and isinstance(error, asyncio.CancelledError):
+                    around.begun.is_astray = not around.begun.cancels
+
+
+class OwnTask(asyncio.Task[T]):
+    """An asyncio task of the loop: no code of another run than its own, ``begun``, cancels it or sees it.
+
+    `asyncio.all_tasks` does not know it by itself, also where a library has imported that by name: `show_own_tasks`.
+    """
+
+    __slots__ = ("begun",)
+    begun: BegunTasks | None
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Cancel it, and return True; False if that is not for the calling code to do, or it is done."""
+        asks = begun_by_run.get()
+        if asks is not None and asks is not self.begun:
+            return False
+        if self.begun is not None:
+            self.begun.cancels = True
+        return super().cancel(msg)
+
+
+def show_own_tasks() -> None:
+    """From now on `asyncio.all_tasks` shows, of the shared loop, those of the run that asks, as `asyncio.run` does."""
+    others = asyncio.tasks.all_tasks
+
+    @wraps(others)
+    def all_tasks(loop: asyncio.AbstractEventLoop | None = None) -> "set[asyncio.Task[Any]]":
+        found, begun = others(loop), begun_by_run.get()
+        if begun:
+            asked = loop or asyncio.get_running_loop()
+            found |= {task for task in list(begun) if task.get_loop() is asked and not task.done()}
+        return found
+
+    asyncio.all_tasks = asyncio.tasks.all_tasks = all_tasks
 
 
 class Step(SwitchingTask):

@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeVar
 from greenlet import getcurrent, greenlet
 
 from runner.core import waiting
-from runner.core.errors import Interrupted
+from runner.core.errors import Interrupted, StrayCancellation
 from runner.journal.cancellation.async_raise import InterruptibleSection
 from runner.journal.cancellation.calls_in_flight import RETURNING
 
@@ -29,10 +29,15 @@ T = TypeVar("T")
 AGAIN = 0.01  #: seconds until a thread that could not be broken into is tried again
 CLOSING = 1.0  #: seconds that a coroutine has to end when its task was stopped
 
-begun_by_run: contextvars.ContextVar["set[asyncio.Task[Any]] | None"] = contextvars.ContextVar(
-    "runner_begun_by_run", default=None
-)
-"""The asyncio tasks of a coroutine that a task runs as `asyncio.run` does, and of what it began, until they end."""
+
+class BegunTasks(set["asyncio.Task[Any]"]):
+    """The asyncio tasks of a coroutine that a task runs as `asyncio.run` does, and of what it began, until they end."""
+
+    cancels = False  #: whether its own code, or its worker, has cancelled one of them
+    is_astray = False  #: whether one was cancelled though neither had: the future of another run's that it awaited was
+
+
+begun_by_run: contextvars.ContextVar[BegunTasks | None] = contextvars.ContextVar("runner_begun_by_run", default=None)
 
 
 class Places:
@@ -161,11 +166,15 @@ class SwitchingTask(greenlet):
 
     def run_coroutine(self, wanted: Coroutine[Any, Any, T]) -> T:
         """The same, like `asyncio.run`: coroutines that it started and left behind are cancelled."""
-        context, begun = contextvars.copy_context(), set["asyncio.Task[Any]"]()
+        context, begun = contextvars.copy_context(), BegunTasks()
         context.run(begun_by_run.set, begun)
         self.runs_coroutine = True
         try:
             return self.awaited(wanted, context)
+        except asyncio.CancelledError as error:
+            if begun.is_astray:
+                raise StrayCancellation from error
+            raise
         finally:
             self.runs_coroutine = False
             for task in (left := list(begun)):

@@ -16,7 +16,7 @@ from typing import Any
 from greenlet import getcurrent, greenlet
 
 from runner.core import waiting
-from runner.tasks.coroutines import Coroutines
+from runner.tasks.coroutines import Coroutines, show_own_tasks
 from runner.tasks.greenlets import Places, SwitchingAlarm, SwitchingTask, current
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class OneByOne:
 
 
 async def _keep(*_: object, **__: object) -> None:
-    """What ``shutdown_default_executor()`` does here: nothing, as all tasks share the threads."""
+    """What shutting down its executor or its asynchronous generators does here: nothing, as all tasks share them."""
 
 
 def _refuse(*_: object) -> None:
@@ -122,6 +122,7 @@ class TaskLoop:
     def start(self) -> None:
         """Start the thread. From now on, waiting code in this process checks whether it is a task here."""
         waiting.install(current, self)
+        show_own_tasks()
         self._thread.start()
 
     def _run(self) -> None:
@@ -130,7 +131,9 @@ class TaskLoop:
         self.loop.set_task_factory(Coroutines(self).new_task)
         self.loop.set_default_executor(ThreadPoolExecutor(self._threads, thread_name_prefix="of-a-task"))
         self.loop.shutdown_default_executor = _keep  # type: ignore[method-assign]  # of this loop alone
+        self.loop.shutdown_asyncgens = _keep  # type: ignore[method-assign]  # of this loop alone
         self.loop.set_default_executor = _refuse  # type: ignore[method-assign, assignment]  # of this loop alone
+        self.loop.run_until_complete = _refuse  # type: ignore[method-assign, assignment]  # `nest_asyncio` runs it inside
         self.loop.set_task_factory = _refuse  # type: ignore[method-assign,assignment]  # of this loop alone
         try:
             while self.restarts:

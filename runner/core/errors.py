@@ -14,6 +14,7 @@
     ├── NoWorker              exit 5: the worker that a run needs does not start here
     ├── StoreUnreachable      exit 4: the store or broker cannot be reached, or refuses us
     └── TaskError             a task failed in words: the run fails, and can be resumed
+        ├── StrayCancellation its coroutine was cancelled, and not by its own code: another attempt may have more luck
         ├── DiskTrouble       this machine's disk refuses what a task needs: another attempt may have more luck
         ├── UnknownTask       the crew has no such task on this worker: it may have on another
         ├── RelativePath      a relative path, where those lead nowhere
@@ -174,6 +175,13 @@ class FlowLoop(TaskError, RecursionError):
 
 class MissingDependency(TaskError):
     """A module that the crew imports is not installed on this worker."""
+
+
+class StrayCancellation(TaskError):
+    """A coroutine was cancelled, and neither the task's code nor its worker did that."""
+
+    def __init__(self) -> None:
+        super().__init__("its coroutine was cancelled, as something that other runs have, too, was cancelled there")
 
 
 class EnvironmentFailed(TaskError):

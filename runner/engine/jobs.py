@@ -14,7 +14,7 @@ from runner.bundles import attempt_folders, loader
 from runner.bundles.run_dir import Home, homes
 from runner.core import fault_points, waiting
 from runner.core.clock import SYSTEM
-from runner.core.errors import DiskTrouble, EnvironmentFailed, RunnerError, UnknownTask
+from runner.core.errors import DiskTrouble, EnvironmentFailed, RunnerError, StrayCancellation, UnknownTask
 from runner.core.inputs import BEFORE_KICKOFF, as_begun
 from runner.core.jobs import Claim, Job, Needed, Refusal
 from runner.core.ledger import Counters
@@ -425,7 +425,9 @@ def _is_of_the_worker(error: BaseException) -> bool:
     seen: set[int] = set()
     one: BaseException | None = error
     while one is not None and id(one) not in seen:
-        if isinstance(one, DiskTrouble | UnknownTask) or (isinstance(one, OSError) and one.errno in USED_UP):
+        if isinstance(one, DiskTrouble | StrayCancellation | UnknownTask) or (
+            isinstance(one, OSError) and one.errno in USED_UP
+        ):
             return True
         seen.add(id(one))
         one = one.__cause__ or one.__context__

@@ -12,7 +12,7 @@ REACHES = re.compile(
     r"|vars\(crewai_event_bus\)|set_lock_backend|Knowledge\.add_sources = |TaskPool\.Pool = "
     r"|TRANSPORT_ALIASES\[|signal\.signal\(number, self\.|environ\.setdefault\(\""
     r"|replace_once\(|sys\.stdout = |worker_shutting_down\.lock = |\.handle_(?:async_)?request = "
-    r"|\.create_ssl_context = |loop\.__class__ = "
+    r"|\.create_ssl_context = |loop\.__class__ = |asyncio\.all_tasks = "
     r"|(?:_class|connection)\.(?:urlopen|send|_request) = |logging\.lastResort = "
 )
 

@@ -1,5 +1,6 @@
 """A thread that many tasks share."""
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -43,6 +44,8 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tasks]:
     monkeypatch.setattr(waiting, "_find", waiting._find)
     monkeypatch.setattr(waiting, "_loop", None)
     monkeypatch.setattr(waiting, "shared", False)
+    for module in (asyncio, asyncio.tasks):
+        monkeypatch.setattr(module, "all_tasks", asyncio.all_tasks)
     loop = task_loop.TaskLoop(64, 2, 2)
     loop.start()
     yield Tasks(loop)

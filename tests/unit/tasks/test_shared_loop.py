@@ -2,12 +2,15 @@
 
 import asyncio
 import threading
+from asyncio import all_tasks as known_before
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from runner.core import waiting
+from runner.core.errors import StrayCancellation
 
 task_loop = pytest.importorskip("runner.tasks.task_loop")
 
@@ -74,11 +77,125 @@ def test_code_changes_nothing_of_the_loop_that_others_need(tasks: Any) -> None:
             loop.set_task_factory(None)
         with pytest.raises(RuntimeError, match="shared by many tasks"):
             loop.set_default_executor(ThreadPoolExecutor(1))
+        with pytest.raises(RuntimeError, match="shared by many tasks"):
+            loop.run_until_complete(loop.create_future())
         await loop.shutdown_default_executor()
         return await asyncio.to_thread(lambda: "in a thread")
 
     tasks.begin(lambda: waiter().awaited(changes()))
     assert tasks.results() == ["in a thread"]
+
+
+class Other:
+    """The coroutine of a run that waits, within an iteration, while another run does something."""
+
+    def __init__(self, tasks: Any) -> None:
+        self.waits, self.free = threading.Event(), asyncio.Event()
+        self.shared: dict[str, Any] = {}
+        self._loop = tasks.loop
+        tasks.begin(lambda: waiter().run_coroutine(self._iterates()))
+        assert self.waits.wait(10)
+
+    async def _pieces(self) -> AsyncIterator[str]:
+        yield "first"
+        await asyncio.sleep(0)
+        yield "second"
+
+    async def _iterates(self) -> list[str]:
+        found = []
+        async for one in self._pieces():
+            found.append(one)
+            if one == "first":
+                self.shared["task"], self.shared["future"] = asyncio.current_task(), self._loop.loop.create_future()
+                self.waits.set()
+                await self.free.wait()
+        return found
+
+    def ends(self) -> None:
+        self._loop.call(self.free.set)
+
+
+@pytest.mark.parametrize("all_tasks", [lambda: asyncio.all_tasks(), known_before])
+def test_code_that_cancels_all_coroutines_cancels_those_of_its_run(all_tasks: Any, tasks: Any) -> None:
+    # Given a run that waits
+    other, ended = Other(tasks), []
+
+    async def forever() -> None:
+        try:
+            await asyncio.sleep(600)
+        finally:
+            ended.append("cancelled")
+
+    async def cancels() -> int:
+        begun = [asyncio.create_task(forever()) for _ in range(3)]
+        await asyncio.sleep(0)
+        found = all_tasks() - {asyncio.current_task()}
+        for task in found:
+            task.cancel()
+        await asyncio.get_running_loop().shutdown_asyncgens()
+        await asyncio.gather(*found, return_exceptions=True)
+        return len(found & {*begun})
+
+    # When another cancels all that it finds
+    tasks.begin(lambda: waiter().run_coroutine(cancels()))
+    tasks.turned()
+    other.ends()
+    # Then it has found its own, or none where its library has Python's function, and the first goes on
+    own = 0 if all_tasks is known_before else 3
+    results = tasks.results()
+    assert own in results
+    assert ["first", "second"] in results
+    assert ended == ["cancelled"] * 3
+
+
+def test_code_cannot_cancel_what_it_knows_of_another_run(tasks: Any) -> None:
+    other = Other(tasks)
+
+    async def cancels() -> bool:
+        return bool(other.shared["task"].cancel())
+
+    tasks.begin(lambda: waiter().run_coroutine(cancels()))
+    tasks.turned()
+    other.ends()
+    results = tasks.results()
+    assert False in results
+    assert ["first", "second"] in results
+
+
+@pytest.mark.parametrize("whose", ["another's", "its own", "none"])
+def test_a_cancellation_is_told_apart_by_whose_it_was(whose: str, tasks: Any) -> None:
+    """Another run's takes another attempt; the task's own fails it, as everywhere."""
+    other = Other(tasks)
+
+    async def is_cancelled() -> None:
+        if whose == "none":
+            raise asyncio.CancelledError
+        if whose == "its own":
+            me = asyncio.current_task()
+            assert me is not None
+            me.cancel()
+        else:
+            asyncio.get_running_loop().call_soon(other.shared["future"].cancel)
+        await other.shared["future"]
+
+    tasks.begin(lambda: waiter().run_coroutine(is_cancelled()))
+    tasks.turned()
+    other.ends()
+    kinds = {type(one) for one in tasks.results()} - {list}
+    assert kinds == {StrayCancellation if whose == "another's" else asyncio.CancelledError}
+
+
+@pytest.mark.parametrize("asks", [lambda: asyncio.all_tasks(), known_before])
+def test_elsewhere_all_coroutines_are_seen(asks: Any, tasks: Any) -> None:
+    del tasks
+
+    async def two() -> int:
+        other = asyncio.create_task(asyncio.sleep(0))
+        found = asks()
+        await other
+        return len(found)
+
+    assert asyncio.run(two()) == 2
 
 
 def test_a_loop_that_breaks_ends_its_process(

@@ -1,0 +1,73 @@
+"""What the code of a run does fails no other run of its process: each ends, and has paid what it asked for."""
+
+from typing import Any
+
+import pytest
+
+from runner.client import Client
+
+pytestmark = pytest.mark.timeout(120)
+
+OTHERS = """
+    import asyncio
+    import httpx
+    from runner import Agent
+
+    async def asks(ctx):
+        address = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+        async with httpx.AsyncClient(timeout=60) as models:
+            for number in range(2):
+                messages = [{"role": "user", "content": f"Number {number}."}]
+                answer = await models.post(address, json={"model": "m", "messages": messages})
+                answer.raise_for_status()
+        return "asked"
+
+    agent = Agent(role="writer", goal="write", backstory="writes", llm="openai/m")
+    of_agent = Crew(agents=[agent], tasks=[Task(name="write", description="Write.", agent=agent)])
+    of_coroutine = Crew(tasks=[Task(name="ask", run=asks)])
+"""
+
+HOSTILE = {
+    "cancels all coroutines": """
+    async def does(ctx):
+        for task in asyncio.all_tasks():
+            task.cancel()
+        await asyncio.sleep(600)
+""",
+    "ends the loop as `asyncio.run` does": """
+    async def does(ctx):
+        loop = asyncio.get_running_loop()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await loop.shutdown_asyncgens()
+        await loop.shutdown_default_executor()
+        loop.stop()
+        await asyncio.sleep(0)
+        loop.close()
+""",
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_others_end_as_if_it_were_not_there(
+    what: str, fleet: Any, client: Client, crew_of: Any, held_back: Any
+) -> None:
+    with held_back() as (models, answers):
+        fleet.start("--pool", "shared", **models.environment)
+        # Given two runs that wait for a model
+        others = crew_of(OTHERS, "others")
+        runs = [client.submit(f"{others}:{name}") for name in ("of_agent", "of_coroutine")]
+        models.wait_for(2, 60)
+        # When the code of another one does that, and fails its own run
+        hostile = crew_of(
+            "    import asyncio\n" + HOSTILE[what] + "\n    crew = Crew(tasks=[Task(name='t', run=does)])\n"
+        )
+        assert client.submit(hostile).wait(60).status == "failed"
+        # Then they go on, and so do the next
+        answers.set()
+        results = [run.wait(60) for run in runs]
+        results += [client.submit(f"{others}:{name}").wait(60) for name in ("of_agent", "of_coroutine")]
+    assert [result.status for result in results] == ["completed"] * 4
+    assert [result.recoveries for result in results] == [0] * 4
+    assert [(result.ledger["paid"], result.ledger["in_doubt"]) for result in results] == [(1, 0), (2, 0)] * 2
+    assert models.summary()["requests"] == 6
