@@ -152,6 +152,14 @@ class Step(SwitchingTask):
         finally:
             del error  # it refers to this frame
 
+    @property
+    def exit_code(self) -> int:
+        """The exit code of a process that the step has forked."""
+        error = self._error
+        if isinstance(error, SystemExit):
+            return error.code if isinstance(error.code, int) else int(error.code is not None)
+        return int(not isinstance(error, StopIteration | None))
+
     def _run(self) -> None:
         while True:
             try:

@@ -16,7 +16,7 @@ from typing import Any
 from greenlet import getcurrent, greenlet
 
 from runner.core import waiting
-from runner.tasks.coroutines import Coroutines, show_own_tasks
+from runner.tasks.coroutines import Coroutines, Step, show_own_tasks
 from runner.tasks.greenlets import Places, SwitchingAlarm, SwitchingTask, current
 
 log = logging.getLogger(__name__)
@@ -123,6 +123,7 @@ class TaskLoop:
         """Start the thread. From now on, waiting code in this process checks whether it is a task here."""
         waiting.install(current, self)
         show_own_tasks()
+        os.register_at_fork(after_in_child=self._forked)
         self._thread.start()
 
     def _run(self) -> None:
@@ -141,6 +142,12 @@ class TaskLoop:
         except BaseException:  # of the loop itself: no task here would continue, and nothing would say so
             log.critical("the event loop of this worker's tasks failed; starting another", exc_info=True)
             os._exit(BROKEN)
+
+    def _forked(self) -> None:
+        """In a process that the code of a coroutine has forked: it ends where it would continue other tasks."""
+        code = getcurrent()
+        if self.is_running_here() and isinstance(code, Step):
+            self.hub = greenlet(lambda *_: os._exit(code.exit_code))
 
     def _run_until_stopped(self) -> None:
         """Run the loop until a task's code stops it, or asks to end the process.

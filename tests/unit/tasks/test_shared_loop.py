@@ -1,10 +1,12 @@
 """Whatever the code of one task does, the thread that it shares goes on."""
 
 import asyncio
+import os
 import threading
 from asyncio import all_tasks as known_before
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,6 +59,36 @@ def test_code_that_asks_to_end_the_process_ends_its_own_task_alone(
     assert [type(one) for one in results if isinstance(one, BaseException)] == [error, error]
     assert "waited" in results
     caplog.clear()  # asyncio tells of the callback
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("ends", "code"), [("it exits", 3), ("it fails", 1), ("it returns", 0), ("it awaits", 0)])
+def test_a_process_that_a_coroutine_forks_goes_on_with_no_other_task(
+    ends: str, code: int, tasks: Any, tmp_path: Path
+) -> None:
+    # Given a run that waits, and leaves a trace
+    other, trace = Other(tasks), tmp_path / "trace"
+
+    async def forks() -> int:
+        if child := os.fork():
+            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        tasks.loop.loop.call_soon(trace.touch)
+        other.free.set()
+        if ends == "it awaits":
+            await asyncio.sleep(0)
+            trace.touch()
+        if ends == "it exits":
+            raise SystemExit(3)
+        return 1 // 0 if ends == "it fails" else 0
+
+    # When the code of another forks a process: that ends where it would go on with tasks that are not its own
+    tasks.begin(lambda: waiter().run_coroutine(forks()))
+    tasks.turned()
+    other.ends()
+    results = tasks.results()
+    assert code in results
+    assert ["first", "second"] in results
+    assert not trace.exists()
 
 
 def test_code_that_stops_the_loop_stops_no_task(tasks: Any) -> None:
