@@ -118,11 +118,12 @@ class EndOrder(StoppedTogether):
         *,
         in_body: bool = False,
         answer: Mapping[str, Any] | None = None,
+        answered: bool = False,
     ) -> None:
         """Record that the code gave it up with this error, for a replay. Not if the task is being stopped.
 
         ``mark`` is when it began to write files, ``in_body`` whether a part of an answer had come,
-        ``answer`` the part that its reader has of it.
+        ``answer`` the part that its reader has of it, ``answered`` whether its result is recorded.
         """
         scope = self.cancel_scope
         if is_timeout(error):
@@ -137,7 +138,7 @@ class EndOrder(StoppedTogether):
         name = name_for(frame.recorded_as, self._recorded)
         if mark is not None and not self.files.idle:
             self.files.keep(name, mark)
-        gave_up = GiveUp(name, self.clock.monotonic() - self._began, reason, in_body, answer)
+        gave_up = GiveUp(name, self.clock.monotonic() - self._began, reason, in_body, answer, answered=answered)
         with scope.write:
             self.keep_result(Frame(self, name, None, None), frame.end(gave_up.text()))
         self.note_give_up(name, error)

@@ -32,6 +32,7 @@ class GiveUp(NamedTuple):
         in_body: whether a part of the answer had come.
         answer: that part, as an answer is recorded, if it was streamed; or the answer by which it was refused.
         refused: it was refused, or could not connect, as the error says: see `runner.journal.refusals`.
+        answered: the code cancelled it as its result came: that is recorded, too, for code that does not do so again.
     """
 
     name: str
@@ -40,6 +41,7 @@ class GiveUp(NamedTuple):
     in_body: bool = False
     answer: Mapping[str, Any] | None = None
     refused: bool = False
+    answered: bool = False
 
     def text(self) -> str:
         """Return its record."""

@@ -220,7 +220,7 @@ class Journal(ModelCalls):
         if self.cancel_scope.stopping is not None:
             await self.check_async()
         if recorded is not None:
-            if frame.key in self._held:
+            if frame.key in self._held or frame.gave_up is not None:
                 await self.hold_async(frame)
             return self.replay(frame, recorded, result_type)
         if frame.gave_up is not None:
@@ -233,9 +233,9 @@ class Journal(ModelCalls):
             answers[frame] = answer
             try:
                 try:
-                    await awaited(fn(*args, **kwargs), scope, answer)
+                    await awaited(fn(*args, **kwargs), scope, answer, put_off=True)
                 except BaseException as error:
-                    if not answer:
+                    if 0 not in answer:
                         self._raised(frame, watch, error)
                         if is_cancellation(error):
                             self.give_up(frame, error, mark)
@@ -245,6 +245,8 @@ class Journal(ModelCalls):
                 text = self._ended(name, frame, mark, value, result_type, watch)
             finally:
                 del answers[frame]
+            if 1 in answer and scope.stopping is None:
+                self.give_up(frame, late := answer[1], answered=True)
         if late is not None:
             scope.check()
             raise late

@@ -60,8 +60,8 @@ class ModelCalls(EndOrder):
                     self._held |= {place.key}
                 else:
                     ends_in.last_ended = place.key
-            elif place.recorded:
-                self._find_give_up(frame)
+            if place.key in self._gave_up and place.recorded:
+                self._find_give_up(frame, has_result=recorded is not None)
         if recorded is not None:
             self._supersede_enclosing(outer)
         return frame, place, recorded
@@ -72,7 +72,9 @@ class ModelCalls(EndOrder):
         with self._lock:
             digest, key = self._calls.find(self._within(outer), chain)
             recorded = json.loads(self._recorded.get(key, "{}"))
-            if key not in self._recorded or key in self._overtaken or (value := read(recorded)) is None:
+            if key not in self._recorded or key in self._overtaken or key in self._gave_up:
+                return None
+            if (value := read(recorded)) is None:
                 return None
             self.calls += 1
             (self if outer is None or outer.journal is not self else outer).last_ended = key

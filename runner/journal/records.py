@@ -161,13 +161,16 @@ class StepRecords(Turns):
                     self._held |= {frame.key}
                 else:
                     ends_in.last_ended = frame.key
-            elif frame.recorded_as in self._gave_up:
-                self._find_give_up(frame)
+            if frame.recorded_as in self._gave_up:
+                self._find_give_up(frame, has_result=recorded is not None)
         return frame, recorded
 
-    def _find_give_up(self, frame: Frame) -> None:
-        """The step has no result, as it was given up: it is to be so again."""
-        frame.gave_up = found = self._gave_up[frame.recorded_as]
+    def _find_give_up(self, frame: Frame, *, has_result: bool) -> None:
+        """The step was given up, and is to be so again; if it has a result, only if that came as it was given up."""
+        found = self._gave_up[frame.recorded_as]
+        if has_result and not found.answered:
+            return
+        frame.gave_up = found
         self._progress.mark_passed(found.name)
         if found.answer is not None or found.refused:  # that comes first, and its reader may leave it before its end
             return

@@ -86,12 +86,17 @@ def _time_used(thread: int) -> float:
 
 
 @coroutine
-def awaited(wanted: Awaitable[Any], scope: CancelScope, kept: MutableMapping[int, Any]) -> Generator[Any, Any, None]:
+def awaited(
+    wanted: Awaitable[Any], scope: CancelScope, kept: MutableMapping[int, Any], *, put_off: bool = False
+) -> Generator[Any, Any, None]:
     """Await something, whose result is in ``kept`` before this returns.
 
     If the task is being stopped, and it is cancelled when what it waits for has come, it gets that, and is cancelled
     soon, with what it waits for then; not if its claim is lost, as nothing of it is recorded. If it ends before, the
     cancellation is in ``kept`` under 1: raise it when the result is recorded, or see `cancel_next_wait`.
+
+    If the task is not being stopped, so that its own code cancels it, the same only with ``put_off``: then the
+    cancellation is in ``kept`` at once, and comes as soon as it waits for anything else.
     """
     steps: Any = wanted if hasattr(wanted, "throw") else waiting.awaited(wanted)
     sent: Any = None
@@ -116,6 +121,8 @@ def awaited(wanted: Awaitable[Any], scope: CancelScope, kept: MutableMapping[int
         timer = None
         if late is not None:
             left = came + FINISHING - SYSTEM.monotonic()
+            if awaits is not None and scope.stopping is None:
+                left = 0.0
             if awaits is not None:  # as asyncio does: another task that it waits for is cancelled with it
                 timer = awaits.get_loop().call_later(left, awaits.cancel, *late.args)
             elif left < 0:
@@ -124,9 +131,11 @@ def awaited(wanted: Awaitable[Any], scope: CancelScope, kept: MutableMapping[int
         try:
             sent = yield awaits
         except asyncio.CancelledError as cancelled:
-            may_go_on = scope.stopping is not None and not isinstance(scope.stopping, ClaimLost)
-            if may_go_on and late is None and _has_come(awaits):
+            may_continue = put_off if scope.stopping is None else not isinstance(scope.stopping, ClaimLost)
+            if may_continue and late is None and _has_come(awaits):
                 late, came = cancelled, SYSTEM.monotonic()
+                if scope.stopping is None:
+                    kept[1] = late
             else:
                 error, late = cancelled, None
         except BaseException as raised:

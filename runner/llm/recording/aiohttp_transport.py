@@ -93,6 +93,9 @@ async def _made(theirs: Any, call: RecordedCall, session: Any, method: str, str_
                 call.refused(b"")
             raise
     is_taken = call.answered(response.status, response.headers.items())
+    if call.came_late and call.is_left_unread:
+        response.close()
+        raise call.came_late[1]
     if not (is_taken or call.is_refused):
         return response
     encoded = not _decodes(session, kw, response)

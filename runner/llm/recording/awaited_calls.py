@@ -15,7 +15,10 @@ async def make(call: RecordedCall, made: Callable[[], Awaitable[Any]]) -> Any:
         await call.check_async()
     call.is_awaited = True
     with call:
-        await awaited(made(), scope, given)
+        call.came_late = given
+        await awaited(made(), scope, given, put_off=True)
+        if 1 in given and scope.stopping is None:
+            raise given[1]
         if call.streams and 1 in given:  # else the stop is raised where the call ends
             cancel_next_wait(given[1])
     if scope.stopping is not None and not call.streams:

@@ -82,12 +82,20 @@ class Call:
         """It is not given up, or refused, as before."""
         self._journal.is_made_again(self.frame)
 
-    def give_up(self, error: BaseException, *, in_body: bool = False, answer: Mapping[str, Any] | None = None) -> None:
+    def give_up(
+        self,
+        error: BaseException,
+        *,
+        in_body: bool = False,
+        answer: Mapping[str, Any] | None = None,
+        answered: bool = False,
+    ) -> None:
         """Record that the code gave it up with this error.
 
-        ``in_body``: a part of the answer had come; ``answer``: its reader has this part of it.
+        ``in_body``: a part of the answer had come; ``answer``: its reader has this part of it; ``answered``: it came as
+        the code cancelled it, and is recorded.
         """
-        self._journal.give_up(self.frame, error, in_body=in_body, answer=answer)
+        self._journal.give_up(self.frame, error, in_body=in_body, answer=answer, answered=answered)
 
     def streams(self) -> None:
         """Its answer begins to come, piece by piece."""

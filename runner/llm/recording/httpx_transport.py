@@ -111,6 +111,9 @@ def install(library: Any) -> None:
             finally:
                 request.extensions = extensions  # it may be sent again, as a call of its own
             is_taken = exchange.taken(response)
+            if call.came_late and call.is_left_unread:
+                await response.aclose()
+                raise call.came_late[1]
             if not (is_taken or call.is_refused):
                 return response
             if call.streams:

@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -57,7 +57,7 @@ class RecordedCall:
         self.is_held = self._call.frame.gave_up is not None or (self._call.recorded is not None and self._call.is_held)
         self._link = NO_LINK if offered.get() is None else Link()
         self._caller = caller.get()
-        self._has_left_whole = self._is_streamed = self._has_ended = self._is_kept_encoded = False
+        self._has_left_whole = self._is_streamed = self._has_ended = self._is_kept_encoded = self._has_answer = False
         self._status = 0
         self.streams = False  #: whether the answer comes piece by piece
         self.length = -1  #: of the answer's body, as its head says; -1 where its end is told in another way
@@ -65,6 +65,7 @@ class RecordedCall:
         self.had_begun = False  #: whether a part of the answer had come when its client timed out
         self.breaks_off = False  #: what is recorded of the answer is a part, after which it is given up: `break_off`
         self.is_awaited = False  #: whether it is a coroutine's, which stops itself: `check_async`
+        self.came_late: Mapping[int, BaseException] = {}  #: under 1: what cancelled its coroutine as the head came
         self._timeout: tuple[type[Exception], Sequence[object]] = TimeoutError, ()
         self._headers: list[tuple[str, str]] = []
         self._by_name: dict[str, str] = {}
@@ -328,6 +329,11 @@ class RecordedCall:
         ends, all_said = (None, None) if self._is_kept_encoded else (asked.ends, asked.all_said)
         return Tee(wire.Tape(ends, framed=wire.is_framed(self._by_name, version), all_said=all_said), self, decode)
 
+    @property
+    def is_left_unread(self) -> bool:
+        """Whether its code cancelled it as the head came of an answer that is not read here: to be closed."""
+        return 1 in self.came_late and (self.streams or self._has_ended)
+
     def broke(self, error: BaseException, why: str = "", *, came: bytes | None = None) -> None:
         """End a call that raised. It is in doubt if the service has all of it, or after a stop if it has any of it.
 
@@ -336,6 +342,9 @@ class RecordedCall:
         if self._has_ended:
             return
         self._has_ended = True
+        if self._has_answer:
+            self._call.give_up(error, answered=True)
+            return
         has_left = self._call.has_left and (self._has_left_whole or not isinstance(error, Exception))
         if not has_left:
             self._call.drop()
@@ -380,6 +389,7 @@ class RecordedCall:
         return self._call.frame.end(wire.text_of(self._status, kept, body, usage, entry, self._link.chain))
 
     def _recorded(self, usage: Usage) -> None:
+        self._has_answer = True
         if self._caller.on_result is not None:
             self._caller.on_result(CallResult(self._call.entry.model, usage, replayed=False))
         if self._observer.reports:

@@ -6,6 +6,7 @@ import gc
 import json
 import weakref
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -194,6 +195,43 @@ def test_one_that_is_cancelled_as_the_task_is_stopped_is_made_again(recorder: Re
         attempt(work, scope)
     assert (recorder.recorded, len(recorder.open)) == ({}, 1)
     assert attempt(work) == "slow"
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_one_that_is_cancelled_as_its_result_comes_is_recorded_and_cancelled_again(
+    again: bool, recorder: Recorder, attempt: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(end_order, "PATIENCE", 0.2)
+    made = list[str]()
+
+    async def work(journal: Journal, *, is_cancelled: bool = True) -> str:
+        came = asyncio.get_running_loop().create_future()
+
+        async def call() -> str:
+            made.append("made")
+            return str(await came)
+
+        paid = asyncio.ensure_future(journal.step("call", call, (), {}))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        if not came.done() and made:
+            came.set_result("paid")  # and in the same turn of the loop
+        if is_cancelled:
+            paid.cancel()
+        try:
+            return await paid
+        except asyncio.CancelledError:
+            return "cancelled"
+
+    # Given a step that the code cancels in the turn in which its result comes: the code is told that it is cancelled
+    assert attempt(work) == "cancelled"
+    assert (made, recorder.open) == (["made"], []), "what was paid is not in doubt"
+    assert "'\"paid\"'" in str([*recorder.recorded.values()])
+    # Then a replay cancels it, too; code that does not do so has the result, and nothing is made again
+    made[1:] = []
+    journaled = partial(work, is_cancelled=again)
+    assert attempt(journaled) == ("cancelled" if again else "paid")
+    assert made == ["made"]
 
 
 def test_a_stop_ends_the_wait_for_the_cancellation(recorder: Recorder, attempt: Any) -> None:
