@@ -7,10 +7,11 @@ import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial, wraps
 from types import coroutine
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from greenlet import GreenletExit, getcurrent
 
+from runner.core import processes
 from runner.tasks.greenlets import BegunTasks, Loop, SwitchingTask, begun_by_run
 
 T = TypeVar("T")
@@ -152,13 +153,9 @@ class Step(SwitchingTask):
         finally:
             del error  # it refers to this frame
 
-    @property
-    def exit_code(self) -> int:
-        """The exit code of a process that the step has forked."""
-        error = self._error
-        if isinstance(error, SystemExit):
-            return error.code if isinstance(error.code, int) else int(error.code is not None)
-        return int(not isinstance(error, StopIteration | None))
+    def leave(self, *_: object) -> NoReturn:
+        """End a process that the step has forked."""
+        processes.leave(None if isinstance(self._error, StopIteration) else self._error)
 
     def _run(self) -> None:
         while True:

@@ -147,7 +147,7 @@ class TaskLoop:
         """In a process that the code of a coroutine has forked: it ends where it would continue other tasks."""
         code = getcurrent()
         if self.is_running_here() and isinstance(code, Step):
-            self.hub = greenlet(lambda *_: os._exit(code.exit_code))
+            self.hub = greenlet(code.leave)
 
     def _run_until_stopped(self) -> None:
         """Run the loop until a task's code stops it, or asks to end the process.

@@ -4,6 +4,8 @@ Performing a task results in a decision; storing it is a separate step. The proc
 """
 
 import json
+import os
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -12,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from runner.bundles import reading, task_files
 from runner.core import output as outputs
-from runner.core import stored_output, waiting
+from runner.core import processes, stored_output, waiting
 from runner.core.clock import SYSTEM
 from runner.core.errors import ClaimLost, InputRequired, Interrupted, TaskTimeout, TimedOut
 from runner.core.idempotency import task_origin
@@ -125,7 +127,12 @@ class Executor:
                     work.uses.input(name)
                 do: Callable[..., Any] = loaded.adapter.perform if growing is None else growing.expand
                 # No `partial` where it waits here: a call from C takes 600 bytes of the stack that is saved for it.
-                done = do(loaded.crew, work) if in_thread is None else in_thread(partial(do, loaded.crew, work))
+                process = os.getpid()
+                try:
+                    done = do(loaded.crew, work) if in_thread is None else in_thread(partial(do, loaded.crew, work))
+                finally:
+                    if os.getpid() != process and claim.bundle:  # a worker's task, which is its parent's
+                        processes.leave(sys.exception())
             if journal.failure is not None:
                 raise journal.failure
             left = attempt.left(work.note)

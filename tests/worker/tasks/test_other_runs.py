@@ -71,3 +71,29 @@ def test_others_end_as_if_it_were_not_there(
     assert [result.recoveries for result in results] == [0] * 4
     assert [(result.ledger["paid"], result.ledger["in_doubt"]) for result in results] == [(1, 0), (2, 0)] * 2
     assert models.summary()["requests"] == 6
+
+
+FORKS = """
+    import sys
+
+    def forks(ctx):
+        if child := os.fork():
+            return str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        {ends}
+
+    def follows(ctx):
+        return str(os.getppid())
+
+    crew = Crew(tasks=[Task(name="t", run=forks)])
+    following = Crew(tasks=[Task(name="t", run=follows)])
+"""
+
+
+@pytest.mark.parametrize(("ends", "code"), [("sys.exit(3)", "3"), ("return 'child'", "0"), ("raise ValueError", "1")])
+def test_a_process_that_a_task_forks_ends_where_its_code_does(
+    ends: str, code: str, fleet: Any, client: Client, crew_of: Any
+) -> None:
+    worker = fleet.start("--concurrency", "1")
+    crew = crew_of(FORKS.format(ends=ends))
+    assert client.submit(f"{crew}:crew").wait(60).result == code
+    assert client.submit(f"{crew}:following").wait(60).result == str(worker.main_pid()), "of the pool, and no other"
