@@ -97,3 +97,34 @@ def test_a_process_that_a_task_forks_ends_where_its_code_does(
     crew = crew_of(FORKS.format(ends=ends))
     assert client.submit(f"{crew}:crew").wait(60).result == code
     assert client.submit(f"{crew}:following").wait(60).result == str(worker.main_pid()), "of the pool, and no other"
+
+
+SHARES = """
+    import asyncio
+
+    shared = []
+
+    async def waits(ctx):
+        if ctx.attempt == 1:
+            shared.append(asyncio.get_running_loop().create_future())
+            trace("waits")
+            await shared[0]
+        return f"attempt {ctx.attempt}"
+
+    async def cancels(ctx):
+        return str(shared[0].cancel())
+
+    waiting = Crew(tasks=[Task(name="t", run=waits)])
+    cancelling = Crew(tasks=[Task(name="t", run=cancels)])
+"""
+
+
+def test_one_whose_coroutine_awaits_what_another_run_cancels_gets_another_attempt(
+    fleet: Any, client: Client, crew_of: Any, trace: Any, eventually: Any
+) -> None:
+    fleet.start("--pool", "shared")
+    crew = crew_of(SHARES)
+    run = client.submit(f"{crew}:waiting")
+    eventually(lambda: "waits" in trace.lines(), why="it waits")
+    assert client.submit(f"{crew}:cancelling").wait(60).result == "True"
+    assert run.wait(60).result == "attempt 2"
