@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
 
 from runner.core import fault_points
@@ -408,7 +409,7 @@ class StepRecords(Turns):
     def keep_results(self, done: Sequence[DoneStep], *, dropped: int, begins: int) -> None:
         """Record concurrent steps: results, those that raised, and those that begin."""
         with self._writing:
-            self._write(done, [OWN] * begins, dropped)
+            self._write(done, [OWN] * begins, dropped, keeps_texts=False)
 
     def post_results(self, done: Sequence[DoneStep], *, dropped: int, begins: int) -> Callable[[], None] | None:
         """Send what `keep_results` records, without waiting for the acknowledgement.
@@ -425,14 +426,14 @@ class StepRecords(Turns):
                 replayed = self.take_replayed() if done else Counters()
             acknowledged = self._post_steps(done, dropped=dropped, begins=[OWN] * begins, replayed=replayed)
             if acknowledged is None:
-                self._written(done)
+                self._written(done, keeps_texts=False)
                 return None
         return partial(self._acknowledge_all, done, acknowledged)
 
     def _acknowledge_all(self, done: Sequence[DoneStep], acknowledged: Callable[[], None]) -> None:
         with self._writing:
             acknowledged()
-            self._written(done)
+            self._written(done, keeps_texts=False)
 
     def _write_together(self, done: Sequence[DoneStep], begins: Sequence[BegunStep]) -> None:
         self._is_writing = True
@@ -447,7 +448,14 @@ class StepRecords(Turns):
         finally:
             self._is_writing = False
 
-    def _write(self, done: Sequence[DoneStep], begins: Sequence[BegunStep] = (), dropped: int = 0) -> None:
+    def _write(
+        self,
+        done: Sequence[DoneStep],
+        begins: Sequence[BegunStep] = (),
+        dropped: int = 0,
+        *,
+        keeps_texts: bool = True,
+    ) -> None:
         """Write several together: results, and the steps that begin when this returns."""
         self._refuse_if_over()
         if self._refusals is not None:
@@ -455,15 +463,17 @@ class StepRecords(Turns):
         with self._lock:
             replayed = self.take_replayed() if done else Counters()
         self._recorder.record_steps(done, dropped=dropped, begins=begins, replayed=replayed)
-        self._written(done)
+        self._written(done, keeps_texts=keeps_texts)
 
-    def _written(self, done: Sequence[DoneStep]) -> None:
+    def _written(self, done: Sequence[DoneStep], *, keeps_texts: bool) -> None:
+        """Note that these are recorded. The texts of a map's are asked for by nothing: it has thousands of them."""
         if not done:
             return
         names, values, entries, usages, _ = zip(*done, strict=True)
+        own = are_own(entries, usages)
         with self._lock:
-            self._recorded.update(zip(names, values, strict=True))
-            if are_own(entries, usages):
+            self._recorded.update(zip(names, values if keeps_texts or not own else repeat(""), strict=False))
+            if own:
                 self._progress.own += len(done)
                 return
             for entry, usage in zip(entries, usages, strict=True):

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import tracemalloc
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -232,6 +233,24 @@ def test_what_ends_while_others_are_stored_is_stored_together(store: Store) -> N
     steps = StepMap(Journal({}, store, CancelScope()), "do", do, range(9), at_once=9)
     steps.run()
     assert store.groups == [0, 1, 8]
+
+
+def test_the_results_of_a_long_map_are_in_memory_once(mapped: Any, store: Store) -> None:
+    many, size = 64, 2**16
+
+    class Forgets(dict[str, str]):
+        def update(self, *records: Any, **more: Any) -> None:
+            """Records are with the store, and not in this process."""
+
+    store.recorded = Forgets()
+    tracemalloc.start()
+    try:
+        results = mapped(lambda i: "x" * size, range(many))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(results) == many
+    assert most < 1.5 * many * size
 
 
 def test_steps_inside_of_one_are_its_own(mapped: Any, store: Store) -> None:
