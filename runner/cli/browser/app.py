@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from rich.segment import Segment
 from textual import on, work
 from textual.app import App, ComposeResult
+from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.color import Color
 from textual.containers import Horizontal, Vertical
@@ -42,6 +43,14 @@ class _Plain(LineFilter):
 
 
 _PLAIN = _Plain()  # one, for lines are cached by the filters that they went through
+
+
+class _Keys(Footer):
+    """The line of keys. It stays as it is behind a question, where Textual would not lay out another one."""
+
+    async def recompose(self) -> None:
+        if self.screen.is_active:
+            await super().recompose()
 
 
 class Browser(App[Command]):
@@ -97,6 +106,12 @@ class Browser(App[Command]):
         """Return Textual's own filters, and the one that removes control characters."""
         return [*super().get_line_filters(), _PLAIN]
 
+    def pop_screen(self) -> AwaitComplete:
+        """Close a question, and update the line of keys behind it."""
+        closed = super().pop_screen()
+        self.refresh_bindings()
+        return closed
+
     def compose(self) -> ComposeResult:
         """Title, tree, details, buttons, a line for messages, the keys."""
         yield self.heading
@@ -109,7 +124,7 @@ class Browser(App[Command]):
                     yield Button("Fork", id="fork", compact=True, action="app.fork")
                     yield Button("Diff", id="diff-button", compact=True, action="app.diff")
         yield self.status
-        yield Footer(compact=True)
+        yield _Keys(compact=True)
 
     def on_mount(self) -> None:
         """Read the checkpoints, and again while more are added."""

@@ -113,9 +113,9 @@ class Screen:
 
     async def settle(self) -> None:
         """Until nothing is being read, and nothing more is drawn. Raises `TimeoutError` with what is there instead."""
-        before: list[str] = []
+        before, rows = [""], list[str]()
         until = time.monotonic() + WITHIN
-        while (rows := [] if len(self.app.workers) else self.rows) != before or not any(rows[-1:]):
+        while self._is_due() or (rows := self.rows) != before:
             if time.monotonic() > until:
                 raise TimeoutError("\n".join([f"not settled: {list(self.app.workers)}", *before, "now:", *self.rows]))
             before = rows
@@ -125,6 +125,11 @@ class Screen:
             self.app.screen._on_timer_update()
             if self.app.return_value is not None or not self.app.is_running:
                 return
+
+    def _is_due(self) -> bool:
+        """Whether something is being read, or is to be called after the next drawing, as the row of keys is made."""
+        screen = self.app.screen
+        return bool(len(self.app.workers) or screen._callbacks or screen._next_callbacks)
 
     async def press(self, *keys: str) -> None:
         """Press keys one after the other, each once what the one before brought about is there."""
