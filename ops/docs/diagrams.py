@@ -54,6 +54,8 @@ crew = Crew(
     checkpoint=CheckpointConfig(on_events=["task_completed", "SIGTERM"]),
 )
 """
+SAME = {"HSETNX": "record_own_step", "commit_next": "commit"}
+"""Commands that stand for a script: one that does without it, and one that does if the answer of an event has come."""
 
 
 @dataclass
@@ -71,7 +73,7 @@ class Trace:
     def command(self, command: Command) -> None:
         """Keep what a task asks of the store: scripts. What its worker does meanwhile may come anywhere."""
         who = command.connection.split(":")
-        name = "record_own_step" if command.name == "HSETNX" else command.name  # as it does, without a script
+        name = SAME.get(command.name, command.name)
         is_of_task = len(who) == 3 and (who[2] == "mark" or who[2][:1].isdigit())
         if is_of_task and name in _said() and name != "take":
             self.add(f"task on {self.names.get(who[1], who[1])}", "store", name)
@@ -170,7 +172,7 @@ def performed() -> list[tuple[str, str, str]]:
     # A script that its server does not know yet is sent once more, whole.
     lines = [line for n, line in enumerate(trace.lines) if n == 0 or line != trace.lines[n - 1]]
     for n in range(1, len(lines)):  # a note is sent before what it is of, and not waited for: it may be seen after it
-        if lines[n][2] == "begin_step" and lines[n - 1][1] == "model":
+        if lines[n][2] in ("append_event", "begin_step") and lines[n - 1][1] == "model":
             lines[n - 1], lines[n] = lines[n], lines[n - 1]
     return lines
 
