@@ -1,16 +1,18 @@
 """The code of runs on a worker: loaded once, the newest few kept, and what is damaged or not signed refused."""
 
+import json
 import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from runner.bundles import signing
 from runner.core.errors import BundleDamaged, DiskTrouble, Unsigned
-from runner.engine.code_cache import CodeCache, Signatures
+from runner.engine.code_cache import AttemptFolder, CodeCache, Signatures
 from runner.testing.in_process import Prepared, prepare
 
 CREW = "from runner import Crew, Task\n\ncrew = Crew(tasks=[Task(name={!r}, run=lambda ctx: 'done')])\n"
@@ -187,3 +189,50 @@ def test_a_crew_that_was_read_in_a_copy_is_good_for_one_task(tmp_path: Path, sto
     found = [*copied, load(cache, crew)]
     assert len({id(one.crew) for one in found}) == 3
     assert [[task.key for task in one.plan.tasks] for one in found] == [["a"]] * 3
+
+
+@pytest.fixture
+def attempt_folder(tmp_path: Path) -> AttemptFolder:
+    claim: Any = SimpleNamespace(adapter="native", job=SimpleNamespace(task="write"))
+    return AttemptFolder(claim, Any, Any, lambda: Any)
+
+
+def loaded(wanted: dict[str, str]) -> Any:
+    return SimpleNamespace(crew=None, adapter=SimpleNamespace(output_files=lambda _: wanted))
+
+
+def test_an_output_without_files_is_stored_as_it_is(attempt_folder: AttemptFolder) -> None:
+    assert attempt_folder.left() == {}
+    assert attempt_folder.with_files('{"raw": "a"}', {}, loaded({}), dict) == '{"raw": "a"}'
+
+
+@pytest.mark.parametrize("wanted", [{}, {"other": "x.txt"}, {"write": "{topic}.txt"}])
+def test_the_output_file_is_kept_with_the_files_that_a_task_left(
+    attempt_folder: AttemptFolder, wanted: dict[str, str]
+) -> None:
+    output = attempt_folder.with_files('{"raw": "text"}', {"a.txt": "1"}, loaded(wanted), lambda: {"topic": "owls"})
+    names = {"a.txt", "owls.txt"} if "write" in wanted else {"a.txt"}
+    record = json.loads(output)
+    assert record["raw"] == "text"
+    assert all(name in output for name in names)
+    assert ("owls.txt" in output) == ("write" in wanted)
+
+
+def test_files_that_may_not_be_kept_are_told_in_one_line(attempt_folder: AttemptFolder) -> None:
+    assert attempt_folder.not_kept() == ""
+    work: Any = SimpleNamespace(made=False, not_kept=dict)
+    attempt_folder._work = work
+    assert attempt_folder.not_kept() == ""
+    work.made = True
+    assert attempt_folder.not_kept() == ""
+    work.not_kept = lambda: {"too large": ["a", "b"], "no regular files": ["c"]}
+    assert attempt_folder.not_kept() == "not kept, too large: a, b; no regular files: c"
+
+
+def test_a_folder_is_released_whatever_else_raises(attempt_folder: AttemptFolder) -> None:
+    done: list[str] = []
+    attempt_folder._work = cast(Any, SimpleNamespace(remove=lambda: done.append("removed")))
+    attempt_folder._ends = lambda: 1 // 0
+    with pytest.raises(ZeroDivisionError):
+        attempt_folder.leave()
+    assert done == ["removed"]

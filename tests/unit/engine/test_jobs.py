@@ -110,6 +110,17 @@ def test_a_process_continues_with_what_its_pools_do_until_its_time_is_over(
     assert here.executor.next is None
 
 
+def test_a_process_that_is_asked_to_end_gives_a_job_back(here: InProcess, begun: Callable[..., str]) -> None:
+    run = begun(ONE)
+    here.executor._stops.draining = True
+    ((_, refusal),) = [here.step()]
+    assert refusal == Refusal("draining")
+    assert here.runs.get(run).status is RunStatus.running
+    here.executor._stops.draining = False
+    here.work()
+    assert here.texts(run) == {"a": "done"}
+
+
 class Ends(LocalStops):
     """Its process begins to end, or loses its claim, while a task is at work."""
 
