@@ -117,6 +117,8 @@ class MemoryWorkers:
             return job
         task.crashes += 1
         if task.crashes < most:
+            if task.crashes + 1 >= most:  # it may be another task that kills the process they share
+                task.pool = ""
             requeue(task)
         else:
             times = f"{task.crashes} times in a row without making progress"

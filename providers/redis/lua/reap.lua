@@ -74,6 +74,8 @@ for _, ref in ipairs(refs) do
         checkpoint(run, name, branch, "task_failed", key, stamp, at)
         if is_active(run, name) then branch_failed(home, run, name, key, why, stamp, at) end
       else
+        -- Its last attempt is made in a process of its own: it may be another task that kills the one they share.
+        if crashes + 1 >= tonumber(max_attempts) then redis.call("HDEL", record, "pool") end
         requeue(home, run, name, key, attempt, at)
       end
       back[#back + 1] = ref .. "|" .. attempt - 1

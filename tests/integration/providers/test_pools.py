@@ -96,6 +96,18 @@ def test_whatever_sends_it_again(end: str, driver: Driver, clock: Clock) -> None
     assert (sent(driver, WAITING), sent(driver, OTHERS)) == (["a"], [])
 
 
+def test_the_last_attempt_of_one_whose_worker_died_each_time_is_made_by_a_process_of_its_own(driver: Driver) -> None:
+    driver.submit(Plan("a crew", (PlannedTask("a", pool=THREAD),)), queue=OTHERS)
+    for queue in (WAITING, WAITING, OTHERS):
+        assert isinstance(driver.claim(only(driver, queue)), Claim)
+        driver.workers.reap("w0", process="p0", reason="it died", max_attempts=4)
+    claim = driver.claim(only(driver, OTHERS))
+    assert isinstance(claim, Claim)
+    driver.task(claim).fail("it broke", replayed=0)
+    assert driver.resume("r-1") == "resumed"
+    assert sent(driver, WAITING) == ["a"]
+
+
 def test_the_outbox_goes_to_it(driver: Driver) -> None:
     run = driver.submit(PLAN, queue=OTHERS, envelope="")
     (job,) = driver.workers.outbox()
@@ -116,3 +128,10 @@ def test_the_store_in_memory_does_the_same() -> None:
     assert store.runs.create("r-1", plan, {**fields, "max_checkpoints": "0"}) == "created"
     taken = {queue: store.workers.take([queue]) for queue in (WAITING, OTHERS)}
     assert {queue: job and job.task for queue, job in taken.items()} == {WAITING: "a", OTHERS: "b"}
+    store.workers.beat("w0", 5000, "{}")
+    assert isinstance(store.claim(taken[WAITING], worker="w0", process="p0"), Claim)
+    store.workers.reap("w0", process="p0", reason="it died", max_attempts=2)
+    assert store.workers.take([WAITING]) is None
+    last = store.workers.take([OTHERS])
+    assert last is not None
+    assert (last.task, last.attempt) == ("a", 2)

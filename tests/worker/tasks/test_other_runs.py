@@ -128,3 +128,62 @@ def test_one_whose_coroutine_awaits_what_another_run_cancels_gets_another_attemp
     eventually(lambda: "waits" in trace.lines(), why="it waits")
     assert client.submit(f"{crew}:cancelling").wait(60).result == "True"
     assert run.wait(60).result == "attempt 2"
+
+
+KILLS = """
+    import httpx, time
+    from pathlib import Path
+    from runner import Agent
+
+    def asked(models, number):
+        text = {"role": "user", "content": f"Number {number}."}
+        address = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+        return models.post(address, json={"model": "m", "messages": [text]})
+
+    async def awaits(ctx):
+        async with httpx.AsyncClient(timeout=60) as models:
+            (await asked(models, 1)).raise_for_status()
+        return "asked"
+
+    def waits(ctx):
+        with httpx.Client(timeout=60) as models:
+            asked(models, 2).raise_for_status()
+        return "asked"
+
+    async def kills(ctx):
+        while not Path(ctx.inputs["folder"], str(ctx.attempt)).exists():
+            await asyncio.sleep(0.01)
+        os._exit(1)
+
+    import asyncio
+    agent = Agent(role="writer", goal="write", backstory="writes", llm="openai/m")
+    of_agent = Crew(agents=[agent], tasks=[Task(name="write", description="Write.", agent=agent)])
+    of_coroutine = Crew(tasks=[Task(name="ask", run=awaits)])
+    of_function = Crew(tasks=[Task(name="ask", run=waits, pool="thread")])
+    of_killer = Crew(tasks=[Task(name="kill", run=kills)])
+"""
+MOST = 5  #: deaths in a row without progress, of which a task fails
+
+
+def test_one_that_kills_its_process_each_time_fails_alone(
+    fleet: Any, client: Client, crew_of: Any, held_back: Any, tmp_path: Any
+) -> None:
+    with held_back() as (models, answers):
+        fleet.start("--pool", "auto", "--concurrency", "4", **models.environment)
+        crew = crew_of(KILLS)
+        runs = [client.submit(f"{crew}:{name}") for name in ("of_agent", "of_coroutine", "of_function")]
+        killer = client.submit(f"{crew}:of_killer", {"folder": str(tmp_path)})
+        # Given three others that are in flight at each death of their process, and record nothing in between
+        for death in range(1, MOST):
+            models.wait_for(len(runs) * death, 60)
+            (tmp_path / str(death)).touch()
+        # When its last attempt kills its process too, it fails
+        models.wait_for(len(runs) * MOST, 60)
+        (tmp_path / str(MOST)).touch()
+        assert f"its worker died {MOST} times in a row without making progress" in str(killer.wait(60).error)
+        # Then the others go on
+        answers.set()
+        results = [run.wait(60) for run in runs]
+    assert [result.status for result in results] == ["completed"] * 3, [result.error for result in results]
+    assert [(one.ledger["paid"], one.ledger["in_doubt"]) for one in results] == [(1, MOST - 1)] * 3
+    assert models.summary()["requests"] == len(runs) * MOST
