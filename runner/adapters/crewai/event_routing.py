@@ -79,9 +79,10 @@ class EventRouting:
         """Emit an event to these handlers and wait for them. That the code's handlers ran is kept under ``mark``."""
         if who is not Who.ALL:
             self._who[event.event_id] = who
-        future = self._bus["emit"](source, event)
-        if future is not None:
-            concurrent.futures.wait([future], _PATIENCE)
+        calls: list[concurrent.futures.Future[Any]] = []
+        with ContextValue(_calls, calls):
+            future = self._bus["emit"](source, event)
+        concurrent.futures.wait([*calls, *([] if future is None else [future])], _PATIENCE)
         if mark and event.event_id in self._received:
             self._work.journal.set_marker(self._on_branch(mark), True)
         return future
@@ -131,13 +132,22 @@ def _dispatch(name: str, original: Callable[..., Any], *args: Any, **kwargs: Any
 _quiet: ContextVar[bool] = ContextVar("runner_crewai_made_quietly", default=False)
 
 
+_calls: ContextVar[list[concurrent.futures.Future[Any]] | None] = ContextVar("runner_crewai_calls", default=None)
+
+
 def made_quietly() -> ContextValue[bool]:
     """While this is set, flows created in this context are not reported: each process of a run creates its own."""
     return ContextValue(_quiet, True)
 
 
 def watch() -> None:
-    """From here on, flows that are created while a file is read are not reported either."""
+    """From here on, flows that are created while a file is read are not reported either, and no handler is left behind.
+
+    CrewAI keeps no future of an event's functions if coroutines receive it, too: its process joins their threads.
+    """
+    start: Any = getattr(crewai_event_bus, "_ensure_executor_initialized", None)
+    if start is not None and "_ensure_executor_initialized" not in vars(crewai_event_bus):
+        vars(crewai_event_bus)["_ensure_executor_initialized"] = partial(_start_tracked, start)
     emit: Any = getattr(crewai_event_bus, "emit", None)
     if emit is None or "emit" in vars(crewai_event_bus):
         return
@@ -148,6 +158,24 @@ def watch() -> None:
         return emit(source, event)
 
     vars(crewai_event_bus)["emit"] = unless_quiet
+
+
+def _start_tracked(start: Callable[[], None]) -> None:
+    """Start the bus's threads, once; CrewAI's `flush`, and who routes an event, wait for each call in them."""
+    start()
+    bus: Any = crewai_event_bus
+    executor = getattr(bus, "_sync_executor", None)
+    if executor is None or "submit" in vars(executor) or not hasattr(bus, "_track_future"):
+        return
+    submit = executor.submit
+
+    def tracked(*call: Any, **named: Any) -> Any:
+        future = bus._track_future(submit(*call, **named))
+        if (calls := _calls.get()) is not None:
+            calls.append(future)
+        return future
+
+    vars(executor)["submit"] = tracked
 
 
 def is_bookkeeper(handler: Any) -> bool:

@@ -10,7 +10,7 @@ from runner.testing import Call, ModelServer, Rule
 from runner.testing.fleet import eventually
 
 CREW = """
-    import os, signal
+    import os, signal, time
     from pathlib import Path
     from crewai import LLM, Agent, Crew, Task
     from crewai.events import (
@@ -31,7 +31,9 @@ CREW = """
             def started(source, event): note(f"{{event.crew_name}} started, {{event.inputs}}")
 
             @bus.on(CrewKickoffCompletedEvent)
-            def completed(source, event): note(f"{{event.crew_name}} completed: {{event.output.raw}}")
+            def completed(source, event):
+                time.sleep({slow})  # longer than the coroutine beside it: who waits for that alone loses this line
+                note(f"{{event.crew_name}} completed: {{event.output.raw}}")
 
             @bus.on(CrewKickoffCompletedEvent)
             async def counted(source, event): note(f"{{event.crew_name}} took {{event.total_tokens}}")
@@ -124,7 +126,7 @@ def test_listeners_hear_of_one_kickoff(
 ) -> None:
     heard, died, allowed = (tmp_path / name for name in ("heard", "died", "allowed"))
     with ModelServer(RULES) as models:
-        crew = write_crew(CREW.format(url=models.root + "/v1", folder=str(tmp_path)))
+        crew = write_crew(CREW.format(url=models.root + "/v1", folder=str(tmp_path), slow=1.0))
         # Given what they hear in one process
         died.touch()
         allowed.touch()
@@ -156,7 +158,7 @@ def test_a_planner_and_an_end_of_its_own_are_no_kickoffs_either(
     for name in ("died", "allowed"):
         (tmp_path / name).touch()
     with ModelServer(RULES) as models:
-        crew = write_crew(CREW.format(url=models.root + "/v1", folder=str(tmp_path)))
+        crew = write_crew(CREW.format(url=models.root + "/v1", folder=str(tmp_path), slow=1.0))
         crewai_fleet.start("--concurrency", "1")
         done = crewai_fleet.runner("submit", f"{crew}:whole", "--input", "x=owl")
         assert done.returncode == 0, done.stderr
@@ -168,7 +170,7 @@ def test_what_is_done_without_a_kickoff_is_heard_of_as_one(
 ) -> None:
     heard = tmp_path / "heard"
     with ModelServer(RULES) as models:
-        crew = write_crew(CREW.format(url=models.root + "/v1", folder=str(tmp_path)))
+        crew = write_crew(CREW.format(url=models.root + "/v1", folder=str(tmp_path), slow=1.0))
         # A callback before the kickoff that raises: it failed, in one process and on the fleet
         broken = "import crew; crew.broken.kickoff(inputs={'x': 'owl'})"
         alone = run_crewai("-c", broken, cwd=crew.parent, env=crewai_fleet.environment())
@@ -177,7 +179,7 @@ def test_what_is_done_without_a_kickoff_is_heard_of_as_one(
         crewai_fleet.start("--concurrency", "1")
         done = crewai_fleet.runner("submit", f"{crew}:broken", "--input", "x=owl", "--json")
         run = json.loads(done.stdout)
-        assert (done.returncode, run["error"]) == (1, "task 'before_kickoff': ValueError: no such day (crew.py:66)")
+        assert (done.returncode, run["error"]) == (1, "task 'before_kickoff': ValueError: no such day (crew.py:68)")
         assert taken(heard, 1) == ["outer failed: no such day"]
         assert crewai_fleet.runner("events", run["run_id"]).stdout.count("crew_kickoff_failed") == 1
         # A fork that has only a task to do which is not wanted: it starts, and is done with the crew's output
