@@ -1,8 +1,8 @@
 """Calls of coroutines side by side, as their task is stopped: each that is answered in time is recorded."""
 
 import threading
-import time
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +11,14 @@ from runner.client import Client
 from runner.testing import ModelServer
 
 CREW = """
-    import asyncio, httpx
+    import asyncio, httpx, threading, time
+    from pathlib import Path
+    from runner.journal.current_journal import journal_here
+
+    def tell_of_stop(scope):
+        while scope.stopping is None:
+            time.sleep(0.01)
+        Path({stopped!r}).touch()
 
     async def gathered(ask, ctx):
         return await asyncio.gather(*map(ask, {texts!r}))
@@ -28,6 +35,7 @@ CREW = """
         return await ctx.amap(ask, {texts!r}, at_once=8)
 
     async def run(ctx):
+        threading.Thread(target=tell_of_stop, args=(journal_here().cancel_scope,), daemon=True).start()
         async with httpx.AsyncClient(timeout=60) as client:
             async def ask(text):
                 asked = {{"model": "gpt", "messages": [{{"role": "user", "content": text}}]}}
@@ -50,7 +58,7 @@ WAYS = ["gathered", "grouped", "in_steps", "mapped"]
 @pytest.mark.parametrize("pool", POOLS)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_drain_leaves_none_in_doubt_that_is_answered_in_time(
-    way: str, pool: str | None, fleet: Any, client: Client, crew_of: Any, eventually: Any
+    way: str, pool: str | None, fleet: Any, client: Client, crew_of: Any, eventually: Any, tmp_path: Path
 ) -> None:
     # Given a task with several calls out
     gates = {text: threading.Event() for text in TEXTS}
@@ -63,7 +71,8 @@ def test_a_drain_leaves_none_in_doubt_that_is_answered_in_time(
     with ModelServer(answer) as server:
         about = ("--concurrency", "1", "--pool", POOLS[pool])
         worker = fleet.start(*about, "--drain-timeout", "40")
-        crew = crew_of(CREW.format(texts=TEXTS, url=server.url, way=way, pool=pool, more=""))
+        about_crew = {"texts": TEXTS, "url": server.url, "stopped": str(tmp_path / "stopped")}
+        crew = crew_of(CREW.format(**about_crew, way=way, pool=pool, more=""))
         handle = client.submit(crew, checkpoint_on=["SIGTERM"])
         eventually(lambda: server.requests == len(TEXTS), why="all of them are asked")
         # When its worker drains, and they are answered one after the other
@@ -84,17 +93,20 @@ def test_a_drain_leaves_none_in_doubt_that_is_answered_in_time(
 @pytest.mark.parametrize("pool", POOLS)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_timeout_leaves_none_in_doubt_that_is_answered_soon(
-    way: str, pool: str | None, fleet: Any, client: Client, crew_of: Any
+    way: str, pool: str | None, fleet: Any, client: Client, crew_of: Any, eventually: Any, tmp_path: Path
 ) -> None:
+    stopped = tmp_path / "stopped"
+
     def answer(request: Any) -> str:
-        if request.last in TEXTS:
-            time.sleep(1.4 + 0.1 * TEXTS.index(request.last))
+        if request.last in TEXTS:  # not after so many seconds: those that the task waits for the store are not its own
+            eventually(stopped.exists, why="its time is up")
         return f"({request.last})"
 
     with ModelServer(answer) as server:
         fleet.start("--concurrency", "1", "--pool", POOLS[pool])
         more = ", timeout=1.0, max_retries=2, retry_delay=0.01"
-        handle = client.submit(crew_of(CREW.format(texts=TEXTS, url=server.url, way=way, pool=pool, more=more)))
+        about_crew = {"texts": TEXTS, "url": server.url, "stopped": str(stopped)}
+        handle = client.submit(crew_of(CREW.format(**about_crew, way=way, pool=pool, more=more)))
         result = handle.wait(60)
         assert result.outputs == {"t": "(a) (b) (c) (d) (then)"}
         assert Counter(one.last for one in server.log) == Counter([*TEXTS, "then"])
