@@ -1,6 +1,6 @@
 """A client for the command line and `Client`: it retries for half a minute while the server is unavailable.
 
-Or for as long as who waits for a run does (`patiently`).
+Or for as long as who waits for a run does (`wait_while_unavailable`).
 """
 
 import time
@@ -30,7 +30,7 @@ from runner.providers.redis.outages import (
 T = TypeVar("T")
 
 PATIENCE = 30.0  #: for so many seconds a person waits for a server that refuses for now, or was there and is not
-_asks_once = ContextVar("asks_once", default=False)  #: whether the caller waits itself (`patiently`)
+_asks_once = ContextVar("asks_once", default=False)  #: whether the caller waits itself (`wait_while_unavailable`)
 _SCRIPTS = ("EVALSHA", "EVAL")  #: commands by which a client writes: not each of them may be repeated
 
 
@@ -143,13 +143,13 @@ def repeated(call: Callable[[], T]) -> T:
         return call()
 
 
-def patiently(
-    call: Callable[[], T], goes_on: Callable[[], bool], passing: tuple[type[Exception], ...] = TRANSIENT_ERRORS
+def wait_while_unavailable(
+    call: Callable[[], T], keep_waiting: Callable[[], bool], passing: tuple[type[Exception], ...] = TRANSIENT_ERRORS
 ) -> T:
     """Return what ``call`` returns, which may be repeated, however long the store cannot be reached.
 
     The clients here ask once each time: one line says that the store is waited for, and one that it is back. Raises
-    `StillAway` once ``goes_on`` does not return true. ``passing`` are the errors after which it is called again.
+    `StillAway` once ``keep_waiting`` does not return true. ``passing`` are the errors after which it is called again.
     """
     who, backoff, reached = object(), Backoff(0.1, 1.0), False
     token = _asks_once.set(True)
@@ -160,7 +160,7 @@ def patiently(
                 reached = True
                 return answer
             except passing as error:
-                if not goes_on():
+                if not keep_waiting():
                     raise StillAway(str(error)) from error
                 cause = error.__cause__
                 outage.begins(who, cause if isinstance(cause, TRANSIENT_ERRORS) else error)

@@ -1,17 +1,12 @@
 """Answers the question of a run."""
 
-from typing import TYPE_CHECKING
-
-from runner.client.handle import RunHandle
+from runner.client.handle import ClientPort, RunHandle
 from runner.core.errors import Conflict
 from runner.flows.feedback import choose, verdict
 
-if TYPE_CHECKING:
-    from runner.client import Client
-
 
 def answer(
-    client: "Client",
+    client: ClientPort,
     run_id: str,
     text: str | None,
     *,

@@ -4,19 +4,16 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from runner.client.batch_state import BatchState
-from runner.client.handle import Pace, RunHandle, RunResult, lost_result, result_of
+from runner.client.handle import ClientPort, Pace, RunHandle, RunResult, lost_result, result_of
 from runner.client.store import Store
 from runner.core.errors import Conflict, NotFound, no_batch
 from runner.core.states import RunStatus
 from runner.providers.records import ReadRun, RunRecord
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.waiting_client import StillAway
-
-if TYPE_CHECKING:
-    from runner.client import Client
 
 T = TypeVar("T")
 
@@ -46,7 +43,7 @@ class Batch:
     begun_elsewhere = False  #: whether others submit its runs
     waits = False  #: whether a store that is away is waited for from the start, not only after its first run
 
-    def __init__(self, client: "Client", id: str, at_once: int, begin: Callable[[int], Begun | None]) -> None:
+    def __init__(self, client: ClientPort, id: str, at_once: int, begin: Callable[[int], Begun | None]) -> None:
         self.id = id
         self.on_begun: Callable[[], None] = lambda: None
         """Called when there are more of them."""
@@ -91,7 +88,7 @@ class Batch:
                 over_before = {run_id: number for number, run_id, active in begun or () if not active}
                 for result in self._results(list(over_before)):
                     yield over_before[result.run_id], result
-            if not self._active and not self._goes_on():
+            if not self._active and not self._has_more():
                 return
             if time.monotonic() > self.until:
                 self.stopped = True
@@ -105,7 +102,7 @@ class Batch:
                     yield self._active.pop(result.run_id), result
             more = more or self.begun_elsewhere
 
-    def _goes_on(self) -> bool:
+    def _has_more(self) -> bool:
         """Whether more of its runs are to come although none is active."""
         return False
 
@@ -223,7 +220,7 @@ class ExistingBatch(Batch):
 
     begun_elsewhere = waits = True
 
-    def __init__(self, client: "Client", id: str, whole: Batch | None = None) -> None:
+    def __init__(self, client: ClientPort, id: str, whole: Batch | None = None) -> None:
         super().__init__(client, id, PAGE, self._find)
         self._whole = whole or self  #: of which this is what one of several servers has
         self._last, self._idle_since = 0, 0.0
@@ -242,7 +239,7 @@ class ExistingBatch(Batch):
             for (number, run_id), status in zip(found, statuses, strict=True)
         ]
 
-    def _goes_on(self) -> bool:
+    def _has_more(self) -> bool:
         total, stopped = self._patient(partial(self._client.store.batches.about, self.id))
         self._idle_since = self._idle_since or time.monotonic()
         left = total and self._whole.begun < total and not stopped

@@ -5,18 +5,16 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from runner.client.batch import CHUNK, Begun, Numbered
+from runner.client.handle import ClientPort
 from runner.client.resuming import check_code_choice
 from runner.client.submission import Prepared, prepare, run_fields
 from runner.core.errors import Conflict, no_batch
 from runner.core.inputs import stored
 from runner.core.states import RunStatus
 from runner.providers.records import NewRun
-
-if TYPE_CHECKING:
-    from runner.client import Client
 
 _RESUMED = (RunStatus.failed, RunStatus.cancelled)
 _GO_ON = (*_RESUMED, RunStatus.running)  #: of a batch that is resumed: these are waited for
@@ -50,7 +48,7 @@ def new_runs(prepared: Prepared, inputs: Iterable[Numbered], batch: str) -> Iter
 
 
 def submission(
-    client: "Client",
+    client: ClientPort,
     prepared: Prepared,
     source: Iterator[NewRun],
     batch: str,
@@ -96,7 +94,7 @@ def submission(
 
 
 def resumption(
-    client: "Client", batch: str, *, accept_code_change: bool = False, keep_code: bool = False
+    client: ClientPort, batch: str, *, accept_code_change: bool = False, keep_code: bool = False
 ) -> Callable[[int], Begun | None]:
     """Return a function that resumes a batch's next failed or cancelled runs. Raises `NotFound` or `UsageError`."""
     check_code_choice(accept_code_change=accept_code_change, keep_code=keep_code)

@@ -21,7 +21,7 @@ from runner.core.settings import KEEP
 from runner.providers.records import CheckpointRecord, RunRecord
 from runner.providers.redis.keys import name_of
 from runner.providers.redis.partitions import ALONE, Part
-from runner.providers.redis.waiting_client import patiently, repeated
+from runner.providers.redis.waiting_client import repeated, wait_while_unavailable
 
 if TYPE_CHECKING:  # to read a crew's code, or to fork, imports four times as much: what needs it imports it itself
     from runner.client.forking import Edit
@@ -386,13 +386,13 @@ class Client:
             self._worker, self._broken = None, self._broken + 1
         return code == WORKER_GAVE_UP or self._broken >= WORKER_TRIES
 
-    def patient(self, call: Callable[[], T], handle: RunHandle, goes_on: Callable[[], bool] = lambda: True) -> T:
+    def patient(self, call: Callable[[], T], handle: RunHandle, keep_waiting: Callable[[], bool] = lambda: True) -> T:
         """Call ``call``, retrying while the store is away. A run that is waited for always has a worker.
 
-        Raises `StillAway` if the store is, and ``goes_on`` does not return true. What was answered is not asked again.
+        Raises `StillAway` if the store is, and ``keep_waiting`` returns false. What was answered is not asked again.
         """
-        found = patiently(call, goes_on)
+        found = wait_while_unavailable(call, keep_waiting)
         if self.store.membership is not None and time.monotonic() - self._looked_for_worker > 2.0:
-            queue = patiently(partial(self.store.runs.field, handle.id, "queue"), goes_on)
+            queue = wait_while_unavailable(partial(self.store.runs.field, handle.id, "queue"), keep_waiting)
             self.ensure_worker(queue or self.store.queue(None))
         return found

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from runner.client.files import OutputFile, files_of, write_files
 from runner.core.clock import SYSTEM, Clock
@@ -24,8 +24,12 @@ from runner.providers.records import BranchRecord, Event, Question, ReadRun, Run
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.waiting_client import StillAway
 
-if TYPE_CHECKING:
-    from runner.client import Client
+if TYPE_CHECKING:  # most verbs do without what reads a crew's code
+    from runner.client.store import Store
+    from runner.client.submission import Prepared
+    from runner.core.plan import Plan
+
+T = TypeVar("T")
 
 SHORTEST = 0.0001  #: seconds that a task takes at the least, on any machine: none is over before
 TOGETHER = 0.01  #: seconds in which events are batched: a waiting client should not load the store with each of them
@@ -98,6 +102,39 @@ class Pace:
         return min(half, max(0.02, min(passed / 50, 0.05)))
 
 
+class ClientPort(Protocol):
+    """What handles, batches and the verbs in modules of their own need of a `Client`, which imports all of them."""
+
+    store: "Store"
+
+    def fork(
+        self,
+        run_id: str,
+        *,
+        checkpoint: str | None = None,
+        branch: str | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        edits: Mapping[str, Any] | None = None,
+        source: str | None = None,
+    ) -> "RunHandle":
+        """See `Client.fork`."""
+
+    def resume(self, run_id: str, *, accept_code_change: bool = False, keep_code: bool = False) -> "RunHandle":
+        """See `Client.resume`."""
+
+    def accept(self, prepared: "Prepared", create: Callable[[], T]) -> T:
+        """See `Client.accept`."""
+
+    def calls_at_import(self, sha: str) -> dict[str, str]:
+        """See `Client.calls_at_import`."""
+
+    def ensure_worker(self, queue: str, plan: "Plan | None" = None) -> None:
+        """See `Client.ensure_worker`."""
+
+    def patient(self, call: Callable[[], T], handle: "RunHandle", keep_waiting: Callable[[], bool] = ...) -> T:
+        """See `Client.patient`."""
+
+
 @dataclass
 class RunHandle:
     """Follows and controls a run: its current branch, or the ``branch`` that was asked for.
@@ -105,7 +142,7 @@ class RunHandle:
     ``created`` is False if `Client.submit` found an earlier run with the same id.
     """
 
-    client: "Client"
+    client: ClientPort
     id: str
     created: bool = True
     branch: str | None = None
@@ -164,50 +201,50 @@ class RunHandle:
         last, pace, over = self._from, Pace(), False
         newest = ""
 
-        def goes_on() -> bool:
+        def keep_waiting() -> bool:
             return time.monotonic() < end
 
         while True:
             with suppress(StillAway):
                 if on_event is None:
-                    over, newest = self._await(pace, newest, goes_on)
+                    over, newest = self._await(pace, newest, keep_waiting)
                 else:
-                    over, line, found = self._look(last, goes_on)
+                    over, line, found = self._look(last, keep_waiting)
                     for event in found:
                         if self._tells(event, line):
                             on_event(event)
                     last = found[-1].id if found else last
                 if over:
-                    return self._result(goes_on)
+                    return self._result(keep_waiting)
             if over:
                 raise TimeoutError(f"run {self.id} is over; the store was lost before its result was read")
-            if not goes_on():
+            if not keep_waiting():
                 raise TimeoutError(f"run {self.id} is still running after {timeout:g} s; the run continues")
 
     @staticmethod
     def _tells(event: Event, branch: str | None) -> bool:
         return branch is None or event.fields.get("branch", branch) == branch
 
-    def _look(self, last: str, goes_on: Callable[[], bool] = lambda: True) -> tuple[bool, str, list[Event]]:
+    def _look(self, last: str, keep_waiting: Callable[[], bool] = lambda: True) -> tuple[bool, str, list[Event]]:
         """Return whether the branch is over, its name, and the events since ``last``; wait briefly for the first."""
         runs = self.client.store.runs
 
         def standing() -> tuple[RunStatus, str]:
             return runs.standing(self.id) if self.branch is None else (runs.status(self.id, self.branch), self.branch)
 
-        status, line = self.client.patient(standing, self, goes_on)
+        status, line = self.client.patient(standing, self, keep_waiting)
         over = status.over
         look = partial(runs.events, self.id, last, None if over else 500)
-        found: list[Event] = self.client.patient(lambda: list(look()), self, goes_on)
+        found: list[Event] = self.client.patient(lambda: list(look()), self, keep_waiting)
         if found and not over:
             time.sleep(TOGETHER)
         return over, line, found
 
-    def _await(self, pace: "Pace", newest: str, goes_on: Callable[[], bool]) -> tuple[bool, str]:
+    def _await(self, pace: "Pace", newest: str, keep_waiting: Callable[[], bool]) -> tuple[bool, str]:
         """Sleep until an event after ``newest``, or a while; return whether it is over, and the newest event's id."""
         runs = self.client.store.runs
         look = partial(runs.progress, self.id, self.branch, after=newest, block_ms=500)
-        status, left, newest = self.client.patient(look, self, goes_on)
+        status, left, newest = self.client.patient(look, self, keep_waiting)
         over: bool = status.over
         if not over:
             time.sleep(pace.rest(left))
@@ -217,9 +254,9 @@ class RunHandle:
         """Return the result of the run, or its state so far, without waiting."""
         return self._result()
 
-    def _result(self, goes_on: Callable[[], bool] = lambda: True) -> RunResult:
+    def _result(self, keep_waiting: Callable[[], bool] = lambda: True) -> RunResult:
         read = partial(result_of, self.client.store.runs, self.id, self.branch)
-        result: RunResult = self.client.patient(read, self, goes_on)
+        result: RunResult = self.client.patient(read, self, keep_waiting)
         return result
 
     def ledger(self) -> dict[str, Any]:

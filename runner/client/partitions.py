@@ -19,7 +19,7 @@ from runner.providers.records import NewRun, RunRecord
 from runner.providers.redis.connection import reach
 from runner.providers.redis.outages import TRANSIENT_ERRORS
 from runner.providers.redis.partitions import Part, confirm, place_of, places_of, settle
-from runner.providers.redis.waiting_client import StillAway, patiently
+from runner.providers.redis.waiting_client import StillAway, wait_while_unavailable
 
 if TYPE_CHECKING:
     from runner.client.submission import Prepared
@@ -316,7 +316,7 @@ class PartitionedBatch(Batch):
         """What ``call`` gives, however long a server is away meanwhile; None if the batch is to stop."""
         away = StoreUnreachable, *TRANSIENT_ERRORS
         try:
-            return patiently(partial(call, given), self._is_followed, away)
+            return wait_while_unavailable(partial(call, given), self._is_followed, away)
         except StillAway:
             self.stopped = True
             return None

@@ -4,12 +4,11 @@ import json
 import secrets
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from runner.bundles import bundle
 from runner.bundles.target import parse_target
 from runner.client import flow_position
-from runner.client.handle import RunHandle
+from runner.client.handle import ClientPort, RunHandle
 from runner.client.submission import code_digest, prepare
 from runner.core import settings
 from runner.core.errors import Conflict, UsageError
@@ -18,12 +17,9 @@ from runner.core.states import RunStatus
 from runner.providers.records import RunRecord
 from runner.providers.redis.dynamic_plan import GrowingBranch
 
-if TYPE_CHECKING:
-    from runner.client import Client
-
 
 def resume(
-    client: "Client",
+    client: ClientPort,
     run_id: str,
     *,
     checkpoint: str | None,
@@ -96,7 +92,7 @@ def check_code_choice(*, accept_code_change: bool, keep_code: bool) -> None:
         raise UsageError("--accept-code-change resumes with the new code, --keep-code with the old: give one of them")
 
 
-def _code_now(client: "Client", run: RunRecord, accept: bool, keep: bool) -> tuple[dict[str, str], Plan | None]:
+def _code_now(client: ClientPort, run: RunRecord, accept: bool, keep: bool) -> tuple[dict[str, str], Plan | None]:
     """Return the fields to update if the crew's files have changed since, and the change is accepted."""
     runs = client.store.runs
     path = runs.field(run.id, "target")

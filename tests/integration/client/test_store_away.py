@@ -12,7 +12,7 @@ from runner.core.errors import Exit, StoreUnreachable
 from runner.providers.redis import scripts, waiting_client
 from runner.providers.redis.outages import outage
 from runner.providers.redis.runs import Runs
-from runner.providers.redis.waiting_client import StoreLost, patiently
+from runner.providers.redis.waiting_client import StoreLost, wait_while_unavailable
 from runner.testing import Command, Cut, FaultProxy, RedisServer, eventually
 
 CREW = """
@@ -113,7 +113,7 @@ def test_who_stops_waiting_is_not_told_that_the_store_is_back(caplog: pytest.Log
         raise next(calls)
 
     with pytest.raises(KeyboardInterrupt):
-        patiently(call, lambda: True)
+        wait_while_unavailable(call, lambda: True)
     assert caplog.messages == ["waiting for the store: it is away"]
 
 
