@@ -31,7 +31,7 @@ from runner.engine import adapters, sharing
 from runner.engine.attempt import Loaded
 from runner.journal import blocking_calls
 from runner.journal.cancellation import cancel_scope
-from runner.journal.current_journal import journal_here
+from runner.journal.current_journal import active_journal
 from runner.providers.records import HeldClaim
 from runner.tasks import capacity
 
@@ -145,7 +145,7 @@ _python_sleep = time.sleep
 
 def _sleep(seconds: float) -> None:
     """`time.sleep`, interrupted by a stop: clients of models sleep before they retry."""
-    journal = journal_here()
+    journal = active_journal()
     if journal is None:
         _python_sleep(seconds)
     else:

@@ -59,7 +59,7 @@ class _InFlight:
     def __init__(self, stops: "TaskStops", cancel_scope: CancelScope, claim: Claim, timeout: float | None) -> None:
         self._stops, self._timeout, self.cancel_scope, self.claim = stops, timeout, cancel_scope, claim
         waiter = waiting.here() if waiting.shared else None
-        may = partial(stops.may_break_in, cancel_scope)
+        may = partial(stops.may_interrupt, cancel_scope)
         self.section = InterruptibleSection(may, cancel_scope) if waiter is None else waiter.section(may, cancel_scope)
         self.waited = outage.seconds if timeout else 0.0  # in the process, until then, for the store
         self.began = time.monotonic()
@@ -176,7 +176,7 @@ class TaskStops:
         if (task := self._flying.get(section)) is None:
             return
         task.cancel_scope.ask(stop)
-        if self.may_break_in(task.cancel_scope):
+        if self.may_interrupt(task.cancel_scope):
             self._poke()
         else:  # a call is in flight beside what ended
             _later(ENDS_WITHIN, self._stop_if_left, section, stop)
@@ -233,14 +233,14 @@ class TaskStops:
     def install_pauses(self) -> None:
         """Handle Ctrl-Z and its end (in a process's main thread). The process stops all the same."""
         signal.signal(signal.SIGTSTP, self._paused)
-        signal.signal(signal.SIGCONT, lambda *_: self._goes_on())
+        signal.signal(signal.SIGCONT, lambda *_: self._continued())
 
     def _paused(self, signum: int, _frame: FrameType | None) -> None:
         self.mark("SIGTSTP")
         signal.signal(signum, signal.SIG_DFL)
         os.kill(os.getpid(), signum)
 
-    def _goes_on(self) -> None:
+    def _continued(self) -> None:
         signal.signal(signal.SIGTSTP, self._paused)
         self.mark("SIGCONT")
 
@@ -280,7 +280,7 @@ class TaskStops:
         again, here = list[float](), None
         for task in list(self._flying.values()):
             stop = task.cancel_scope.stopping
-            if stop is None or not self.may_break_in(task.cancel_scope):
+            if stop is None or not self.may_interrupt(task.cancel_scope):
                 continue
             own = task.section if isinstance(task.section, InterruptibleSection) else None
             if not self._on_main_thread or (own is not None and not _is_main(own.thread)):
@@ -308,7 +308,7 @@ class TaskStops:
         _later(seconds, self._poke)
         self._look_due = now + seconds  # after that: a signal's handler may raise in the midst of it
 
-    def may_break_in(self, cancel_scope: CancelScope) -> bool:
+    def may_interrupt(self, cancel_scope: CancelScope) -> bool:
         """Whether its stop may be raised in a task right now."""
         return cancel_scope.interruptible(force=self._force or not getattr(cancel_scope.stopping, "deferrable", False))
 

@@ -217,7 +217,7 @@ class MemoryTask:
         task = self._write("commit")
         self._end(task, output, how)
         ready = [planned for planned in unlocks if planned.may_run(task.branch.outputs)]
-        return self._goes_on(task.branch, ready, how)
+        return self._continue(task.branch, ready, how)
 
     def expand(self, expansion: Expansion, version: str, **how: Unpack[Ending]) -> bool:
         """End a task of a plan that grows. False if the shared texts are of another version: nothing was done."""
@@ -231,7 +231,7 @@ class MemoryTask:
         self._end(task, expansion.output, how, expansion)
         branch.left += len(expansion.ready)
         branch.run.planned += len(expansion.ready)
-        self._goes_on(branch, expansion.ready, how)
+        self._continue(branch, expansion.ready, how)
         return True
 
     def ask(self, step: str, question: str, *, replayed: Counters | int) -> None:
@@ -365,7 +365,7 @@ class MemoryTask:
         if self._log is not None:
             self._log.ended("commit")
 
-    def _goes_on(self, branch: Branch, ready: Sequence[PlannedTask], how: Ending) -> str:
+    def _continue(self, branch: Branch, ready: Sequence[PlannedTask], how: Ending) -> str:
         """Return the branch's status after the task: what is ready is sent, except what the process continues with."""
         going, process = None, how.get("process", "")
         if branch.is_active:

@@ -11,7 +11,7 @@ from runner.core import waiting
 from runner.core.errors import Interrupted, Stop
 from runner.journal.cancellation.async_raise import InterruptibleSection
 from runner.journal.cancellation.cancel_scope import Wakeup
-from runner.journal.current_journal import journal_here
+from runner.journal.current_journal import active_journal
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ def run_concurrently(functions: Sequence[Callable[[], T]]) -> list[T]:
     results: list[concurrent.futures.Future[T]] = [concurrent.futures.Future() for _ in functions]
     free = threading.Semaphore(SIDE_BY_SIDE)
     sections: list[InterruptibleSection] = []
-    waiter, overs, journal = waiting.here(), list[Callable[[], object]](), journal_here()
+    waiter, overs, journal = waiting.here(), list[Callable[[], object]](), active_journal()
 
     def may() -> bool:
         """Whether none of them is about to record what it got: it does so, and goes no further."""

@@ -55,7 +55,13 @@ def resume(
 @click.command()
 @options.run_id
 @options.branch("Cancel this branch only.")
-@click.option("--reason", type=options.ANY_TEXT, default="cancelled by a person", metavar="TEXT")
+@click.option(
+    "--reason",
+    type=options.ANY_TEXT,
+    default="cancelled by a person",
+    metavar="TEXT",
+    help="Why; stored with the run.",
+)
 @options.json_and_url
 def cancel(run_id: str, branch: str | None, reason: str, as_json: bool) -> int:
     """Cancel all branches of RUN. Tasks in flight stop at once. What is recorded stays, and RUN can be resumed.

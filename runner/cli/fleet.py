@@ -265,7 +265,9 @@ def _is_loopback(address: str) -> bool:
 
 
 @click.command()
-@click.option("--concurrency", "-c", type=options.Count(min=1), metavar="N")
+@click.option(
+    "--concurrency", "-c", type=options.Count(min=1), metavar="N", help="How many tasks the worker does at once."
+)
 @click.option("--port", type=click.IntRange(0, 65535), default=5555, show_default=True, help="Flower's port.")
 @options.queue
 @options.redis_url

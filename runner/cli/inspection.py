@@ -24,7 +24,7 @@ def _now() -> int:
 
 
 @click.command()
-@click.option("--limit", type=options.Count(min=1), default=30, metavar="N")
+@click.option("--limit", type=options.Count(min=1), default=30, metavar="N", show_default=True, help="How many.")
 @options.text("--batch", "of", metavar="BATCH", help="Only the runs of this batch (b-...).")
 @options.json_and_url
 def runs(limit: int, of: str | None, as_json: bool) -> int:

@@ -13,7 +13,7 @@ from runner.modelserver.stubs.offline import Engine, make_ready
 
 @click.command()
 @click.option("--port", type=click.IntRange(0, 65535), default=8377, metavar="N", help="0 picks a free one. [8377]")
-@click.option("--host", default="127.0.0.1", metavar="HOST")
+@click.option("--host", default="127.0.0.1", metavar="HOST", show_default=True, help="The address to listen on.")
 @click.option("--fetch", is_flag=True, help="Only download the model, once, and print its path.")
 def offline(port: int, host: str, fetch: bool) -> int:
     """Serve a small real model on this machine until Ctrl-C, in the protocols of OpenAI and Anthropic.

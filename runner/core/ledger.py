@@ -239,7 +239,7 @@ class CallContext:
     Attributes:
         per_minute: the rate limit.
         announced: whether the caller emits events for its calls itself.
-        heard: called with each finished call.
+        on_result: called with each finished call.
         leaving: called with each call that is about to be sent.
     """
 

@@ -17,11 +17,9 @@ from runner.providers.config import CheckpointConfig, resolve
 class Adapter(Protocol):
     """One kind of crew. A subclass overrides what its kind needs.
 
-    Attributes of an adapter:
-        disposable: each task has a process of its own, or shares one with later tasks of its run.
-        remembers: the crew file is loaded for each task, because its objects keep state. only_waits(crew, key): whether
-            the task calls no code of the crew that may block its thread. is_of_one_task(crew): whether the factory in
-            the crew file is called again for each task.
+    It may also have what is not in this port, and is not so by default: ``remembers``, true if the crew file is loaded
+    for each task, because its objects keep state; ``only_waits(crew, key)``, whether the task calls no code of the crew
+    that may block its thread; ``is_of_one_task(crew)``, whether the factory in the crew file is called for each task.
     """
 
     name: str

@@ -71,7 +71,7 @@ class Attempt(ABC):
 
     Attributes:
         origin: the prefix of the idempotency keys of its tool calls.
-        strays: whether calls from threads without a context belong to the task.
+        unattributed: whether calls from threads without a context belong to the task.
         is_resumable: whether an interruption leaves the attempt unfinished, rather than failed.
         enclosed: whether it may run inside another task, in that task's own thread, and must leave the thread as it is.
     """

@@ -28,11 +28,11 @@ from runner.engine.observers import Observers
 from runner.engine.ports import Clock
 from runner.engine.work import Work
 from runner.journal.cancellation.cancel_scope import CancelScope
-from runner.journal.current_journal import code_here, inside_of, journal_here
+from runner.journal.current_journal import active_journal, code_here, inside_of
 from runner.journal.journal import Journal
 from runner.llm.recording.loading import watch_imports
 
-reading.task_here = journal_here
+reading.task_here = active_journal
 
 R = TypeVar("R")
 

@@ -87,7 +87,7 @@ def _in_child() -> None:
     tasks back when it is asked to end: the process that forked it waits for its end.
     """
     global _enclosing, _inherited, _importing
-    if journal_here() is not None or _importing.get() is not None:
+    if active_journal() is not None or _importing.get() is not None:
         for number, theirs in ((signal.SIGTERM, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
             if callable(signal.getsignal(number)):
                 signal.signal(number, theirs)
@@ -170,7 +170,7 @@ def _follow_threads() -> None:
         setattr(owner, name, method)
 
 
-def journal_here() -> Journal | None:
+def active_journal() -> Journal | None:
     """Return the journal of the enclosing task, or of the code that started this thread; never a guess."""
     return _enclosing.get() or _inherited.get()
 
@@ -180,7 +180,7 @@ _NOWHERE: _Here = (None, None, None, "")
 
 
 def _here() -> _Here:
-    return journal_here(), _importing.get(), current_step.get(), task_origin.get()
+    return active_journal(), _importing.get(), current_step.get(), task_origin.get()
 
 
 def _inheriting(here: _Here, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:

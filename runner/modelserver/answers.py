@@ -1,5 +1,6 @@
 """What a scripted model answers: the text and the tool calls, how long it takes, and what goes wrong on the way."""
 
+import json
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
@@ -115,8 +116,6 @@ def plainly(request: ModelRequest) -> Answer:
         schema = request.tools.get(request.must_call, {})
         return Answer(calls=[Call(request.must_call, instance_of({"type": "object", **schema}))])
     if request.schema is not None:
-        import json
-
         return Answer(json.dumps(instance_of(request.schema)))
     return Answer(f"answer {request.digest}")
 

@@ -19,7 +19,7 @@ from runner.engine.work import Work
 from runner.events.base import BaseEvent
 from runner.events.bus import event_bus
 from runner.events.call_events import LLMCallCompletedEvent, LLMCallFailedEvent, LLMCallStartedEvent
-from runner.journal.current_journal import journal_here
+from runner.journal.current_journal import active_journal
 from runner.journal.journal import Journal
 
 _CALLS: dict[str, type[BaseEvent]] = {
@@ -146,7 +146,7 @@ class UnjournaledCalls:
 
     def asked(self, context: Any) -> None:
         """Note that a model is about to be asked (a hook of CrewAI's)."""
-        if journal_here() in (self._journal, None):  # else it is another task's, beside this one
+        if active_journal() in (self._journal, None):  # else it is another task's, beside this one
             self._asked += not _is_own(context.llm)
 
     @property

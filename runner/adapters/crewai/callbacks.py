@@ -18,7 +18,7 @@ from runner.core import output as outputs
 from runner.core.waiting import result_of
 from runner.crews import callback_state
 from runner.crews.callback_state import is_closing
-from runner.journal.current_journal import journal_here
+from runner.journal.current_journal import active_journal
 from runner.journal.journal import Journal
 from runner.journal.object_state import ObjectState
 
@@ -62,7 +62,7 @@ def recorded_inside(own: Any, journal: Journal) -> Iterator[None]:
 
     def begins(context: Any) -> None:
         crew = getattr(context, "crew", None)
-        is_here = journal_here() in (journal, None)  # else it is another task's, beside this one
+        is_here = active_journal() in (journal, None)  # else it is another task's, beside this one
         if isinstance(crew, Crew) and crew is not own and is_here:
             _record_all(crew, journal)
 

@@ -27,7 +27,7 @@ from runner.core.waiting import result_of
 from runner.engine.work import Work
 from runner.journal import tool_errors
 from runner.journal.class_names import loaded, name_of
-from runner.journal.current_journal import journal_here
+from runner.journal.current_journal import active_journal
 from runner.journal.tool_uses import ToolUse, Use, recorded
 
 
@@ -54,7 +54,7 @@ def journaled(crew: Crew, work: Work) -> Iterator[ToolStateCarrier]:
 
     def before(context: Any) -> None:
         """Before a tool is used, replace its function by a recorded one."""
-        if journal_here() not in (work.journal, None):
+        if active_journal() not in (work.journal, None):
             return  # it is another task's, beside this one
         given, name = context.tool, str(context.tool_name)
         tool = getattr(given, "_original_tool", None)

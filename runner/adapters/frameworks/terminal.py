@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any, TextIO
 
 from runner.adapters.frameworks.approvals import ask_line, ask_text
-from runner.journal.current_journal import current_journal, journal_here
+from runner.journal.current_journal import active_journal, current_journal
 
 _lock = threading.Lock()
 
@@ -58,7 +58,7 @@ def attach(*, last_line: bool = False) -> Printed:
             sys.stdin = _Stdin(sys.stdin)
     printed = Printed(last_line=last_line)
     _printed.set(printed)
-    if (journal := journal_here()) is not None:
+    if (journal := active_journal()) is not None:
         journal.printed = printed
     return printed
 
@@ -91,7 +91,7 @@ class _Stdout:
 
     def write(self, text: str) -> int:
         printed: TextIO | None = _printed.get()
-        if printed is None and (journal := journal_here()) is not None:
+        if printed is None and (journal := active_journal()) is not None:
             printed = journal.printed  # this is a thread that the task began
         if printed is not None:
             printed.write(text)

@@ -72,9 +72,9 @@ def test_what_a_thread_of_a_task_prints_is_the_tasks(monkeypatch: pytest.MonkeyP
     kept = []
     for journal in journals:
         monkeypatch.setattr(terminal, "current_journal", lambda: None)
-        monkeypatch.setattr(terminal, "journal_here", lambda one=journal: one)
+        monkeypatch.setattr(terminal, "active_journal", lambda one=journal: one)
         kept.append(contextvars.Context().run(attach))
         contextvars.Context().run(print, "of its own")  # as in a thread that it began
-    monkeypatch.setattr(terminal, "journal_here", lambda: None)
+    monkeypatch.setattr(terminal, "active_journal", lambda: None)
     contextvars.Context().run(print, "of nobody")
     assert [one.getvalue() for one in kept] == ["of its own\n"] * 2
