@@ -40,7 +40,7 @@ class BegunTasks(set["asyncio.Task[Any]"]):
 begun_by_run: contextvars.ContextVar[BegunTasks | None] = contextvars.ContextVar("runner_begun_by_run", default=None)
 
 
-class Places:
+class ThreadSlots:
     """A limited number of threads for tasks, first come, first served. All methods are for the loop."""
 
     def __init__(self, free: int) -> None:
@@ -76,8 +76,8 @@ class Loop(Protocol):
     loop: asyncio.AbstractEventLoop
     hub: greenlet
     flights: dict[Hashable, list["SwitchingAlarm"]]
-    for_tasks: Places
-    for_tools: Places
+    for_tasks: ThreadSlots
+    for_tools: ThreadSlots
 
     def call(self, do: Callable[..., object], *arguments: Any) -> None:
         """Call it in the loop's thread. From any thread."""
@@ -271,7 +271,7 @@ class SwitchingTask(greenlet):
 
         return over
 
-    def _take(self, places: Places) -> None:
+    def _take(self, places: ThreadSlots) -> None:
         alarm = places.take(self)
         if alarm is not None:
             try:

@@ -17,7 +17,7 @@ from greenlet import getcurrent, greenlet
 
 from runner.core import waiting
 from runner.tasks.coroutines import Coroutines, Step, show_own_tasks
-from runner.tasks.greenlets import Places, SwitchingAlarm, SwitchingTask, current
+from runner.tasks.greenlets import SwitchingAlarm, SwitchingTask, ThreadSlots, current
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class TaskLoop:
 
     def __init__(self, places: int, threads: int, tools: int) -> None:
         self._threads = threads
-        self.for_tasks, self.for_tools = Places(threads), Places(tools)
+        self.for_tasks, self.for_tools = ThreadSlots(threads), ThreadSlots(tools)
         self._ahead = threading.Semaphore(AHEAD)
         self.loop = asyncio.new_event_loop()
         self.restarts = True  #: the loop, where it is stopped: by a task's code, which must not end the others

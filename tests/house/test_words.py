@@ -1,5 +1,6 @@
 """What is written for people is plain English, in the terms of docs/glossary.md: without these phrases."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -26,6 +27,18 @@ BANNED = {
     r"does not serve now": "is unavailable",
     r"(is|are) had": "is available",
 }
+#: Names of before, for ideas that have one in the field: none of them names a module, a class or a function.
+_FORMER = """
+before_and_after carried Carried Earlier Hearing hearing flow_hearing audience Who telling Teller _Told Told
+_Announced _Silent surroundings Asking finding making performing come_by Places give_back Nest nesting journal_here
+_brought _gathering strays _stands_for instead_of hand_over did all_again opens outgoing CallsOut Gate Span breakin
+polite may_break_in is_delicate Asked pacing pauses Presence Timetable _resend_overtaken resend Line patiently NOT_NOW
+teach places Place Grow Growth todo Used Uses redone what_stands carried_over Caller Heard Tally turning turned
+_Passing beside side_by_side judging fitting in_words show_through inprocess StateGate happened Happened goes_on
+_goes_on
+"""
+FORMER = set(_FORMER.split())
+
 PHRASES = {re.compile(rf"\b{phrase}\b", re.IGNORECASE): instead for phrase, instead in BANNED.items()}
 
 TEXTS = sorted(
@@ -58,6 +71,19 @@ def test_no_text_has_a_banned_phrase(folder: str) -> None:
     texts = [path for path in TEXTS if path.relative_to(ROOT).parts[0] == folder or path.parent == ROOT / folder]
     assert texts
     assert {str(path.relative_to(ROOT)): hits for path in texts if (hits := found(path.read_text("utf-8")))} == {}
+
+
+def test_nothing_is_defined_by_a_name_of_before() -> None:
+    found = []
+    for path in (path for path in TEXTS if path.suffix == ".py"):
+        tree = ast.parse(path.read_text("utf-8"))
+        defined = [
+            node.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        ]
+        found += [f"{path.relative_to(ROOT)}: {name}" for name in (path.stem, *defined) if name in FORMER]
+    assert found == []
 
 
 @pytest.mark.parametrize(

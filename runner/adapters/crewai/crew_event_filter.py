@@ -14,7 +14,7 @@ from crewai.tasks.conditional_task import ConditionalTask
 
 from runner.adapters.crewai import crew_plan, usage
 from runner.adapters.crewai.crew_plan import AFTER, BEFORE, SKIPPED
-from runner.adapters.crewai.event_routing import EventRouting, Who
+from runner.adapters.crewai.event_routing import EventRouting, Recipients
 from runner.adapters.crewai.values import PriorOutputs
 from runner.engine.work import Work
 
@@ -51,7 +51,7 @@ class KickoffEventFilter(EventRouting):
         self._tell_code(completed)
 
     def _tell_code(self, event: Any) -> None:
-        self.route(self._crew, event, Who.CODE if self._is_reported(event.type) else Who.NONE, event.type)
+        self.route(self._crew, event, Recipients.CODE if self._is_reported(event.type) else Recipients.NONE, event.type)
 
     def emit(self, source: Any, event: Any) -> Any:
         """Emit an event; of this crew's kickoff, the code's handlers receive one start and one end."""
@@ -62,7 +62,7 @@ class KickoffEventFilter(EventRouting):
         if is_reported and event.type == COMPLETED:
             self._make_whole(event)
         mark = event.type if event.type != FAILED else ""
-        return self.route(source, event, Who.ALL if is_reported else Who.CREWAI, mark)
+        return self.route(source, event, Recipients.ALL if is_reported else Recipients.CREWAI, mark)
 
     def _is_reported(self, kind: str) -> bool:
         if kind == FAILED:

@@ -23,7 +23,7 @@ _DISPATCH = ("emit", "_call_handlers", "_acall_handlers")
 _PATIENCE = 30.0  #: seconds that a handler is waited for: as long as CrewAI waits for it at the end
 
 
-class Who(Enum):
+class Recipients(Enum):
     """Which handlers receive an event."""
 
     ALL = "all"
@@ -40,7 +40,7 @@ class EventRouting:
         self._bus: dict[str, Callable[..., Any]] = {
             name: found for name in _DISPATCH if (found := _of_bus(name)) is not None
         }
-        self._who: dict[str, Who] = {}  # by event, where it is not all
+        self._who: dict[str, Recipients] = {}  # by event, where it is not all
         self._received: set[str] = set()  # the events that the code's handlers received
 
     @contextlib.contextmanager
@@ -75,9 +75,9 @@ class EventRouting:
         """Whether the code's handlers received it in an earlier attempt of the task."""
         return self._work.journal.get_marker(self._on_branch(mark)) is not None
 
-    def route(self, source: Any, event: Any, who: Who, mark: str = "") -> Any:
+    def route(self, source: Any, event: Any, who: Recipients, mark: str = "") -> Any:
         """Emit an event to these handlers and wait for them. That the code's handlers ran is kept under ``mark``."""
-        if who is not Who.ALL:
+        if who is not Recipients.ALL:
             self._who[event.event_id] = who
         calls: list[concurrent.futures.Future[Any]] = []
         with ContextValue(_calls, calls):
@@ -99,11 +99,15 @@ class EventRouting:
         return self._bus[name](source, event, self._among(event, handlers), *more)
 
     def _among(self, event: Any, handlers: Any) -> Any:
-        who = self._who.get(event.event_id, Who.ALL)
+        who = self._who.get(event.event_id, Recipients.ALL)
         code = frozenset(one for one in handlers if not is_bookkeeper(one))
-        if code and who in (Who.ALL, Who.CODE):
+        if code and who in (Recipients.ALL, Recipients.CODE):
             self._received.add(event.event_id)
-        wanted = {Who.ALL: frozenset(handlers), Who.CREWAI: frozenset(handlers) - code, Who.CODE: code}
+        wanted = {
+            Recipients.ALL: frozenset(handlers),
+            Recipients.CREWAI: frozenset(handlers) - code,
+            Recipients.CODE: code,
+        }
         return wanted.get(who, frozenset())
 
 

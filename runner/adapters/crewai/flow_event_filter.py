@@ -17,7 +17,7 @@ from crewai.events.types import flow_events as events
 from crewai.flow.flow_context import current_flow_method_name
 from pydantic import BaseModel
 
-from runner.adapters.crewai.event_routing import EventRouting, Who
+from runner.adapters.crewai.event_routing import EventRouting, Recipients
 from runner.core.context_value import ContextValue
 from runner.core.errors import BadFlow
 from runner.core.plan.expansion import Expansion, Shared
@@ -46,7 +46,7 @@ class FlowEventFilter(EventRouting):
             return super().emit(source, event)
         self._times[event.type] += 1
         mark = f"{event.type} {self._times[event.type]}"
-        return self.route(source, event, Who.CREWAI if self.was_received(mark) else Who.ALL, mark)
+        return self.route(source, event, Recipients.CREWAI if self.was_received(mark) else Recipients.ALL, mark)
 
     @contextlib.contextmanager
     def at_work(self, execution: Execution) -> Iterator[None]:
@@ -88,25 +88,27 @@ class FlowEventFilter(EventRouting):
     def failed(self, error: Exception) -> None:
         """Report that the method failed, and the flow with it. A resumed run may report it again."""
         if self._method and not self._flow.suppress_flow_events:
-            self.route(self._flow, events.MethodExecutionFailedEvent(**self._named(), error=error), Who.CODE)
+            self.route(self._flow, events.MethodExecutionFailedEvent(**self._named(), error=error), Recipients.CODE)
         crewai_event_bus.flush()
         self.broken(error)
 
     def broken(self, error: Exception) -> None:
         """Report that the flow failed outside of a method, for instance because it loops for ever."""
-        self.route(self._flow, events.FlowFailedEvent(flow_name=self._name, error=error), Who.CODE)
+        self.route(self._flow, events.FlowFailedEvent(flow_name=self._name, error=error), Recipients.CODE)
 
     def over(self, result: Any) -> None:
         """Report that the flow finished. The same process commits that next."""
         state = as_reported(self._flow.state)
-        self.route(self._flow, events.FlowFinishedEvent(flow_name=self._name, result=result, state=state), Who.CODE)
+        self.route(
+            self._flow, events.FlowFinishedEvent(flow_name=self._name, result=result, state=state), Recipients.CODE
+        )
 
     def _once(self, event: Any, event_id: str = "", *, here: bool = True) -> None:
         """Deliver an event to the code's handlers if it is reported ``here``, and new: ``event_id`` stays the same."""
         if event_id:
             event.event_id = event_id
         is_reported = here and not self.was_received(event.type)
-        self.route(self._flow, event, Who.CODE if is_reported else Who.NONE, event.type)
+        self.route(self._flow, event, Recipients.CODE if is_reported else Recipients.NONE, event.type)
 
     def _about(self, state: Any) -> dict[str, Any]:
         return {**self._named(), "state": as_reported(state)}
