@@ -44,9 +44,14 @@ def test_files_whose_parent_is_not_there(cli, tmp_path):
 
 
 def test_a_name_that_nothing_has_and_a_url_by_any_of_its_names(cli):
-    for where in ("nowhere", "nowhere://at/all"):
+    missing = {
+        "nowhere": "there is no directory, file or run nowhere",
+        "nowhere://at/all": "no provider is installed for locations that begin with nowhere://: install the package "
+        "that adds it, or give a directory, a database file or a Redis URL",
+    }
+    for where, why in missing.items():
         for verb in ("list", "show"):
             said = cli("checkpoint", verb, where)
-            assert (said.code, said.error) == (2, f"there is no directory, file or run {where}")
+            assert (said.code, said.error) == (2, why)
     said = cli("checkpoint", "list", "valkey://127.0.0.1:1/0")
     assert (said.code, "valkey://127.0.0.1:1/0 " in said.error) == (4, True), said

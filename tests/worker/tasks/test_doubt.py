@@ -12,6 +12,7 @@ import pytest
 from redis import Redis
 
 from runner.client import Client
+from runner.providers.redis.claimed_steps import AWAY
 from runner.testing import Fleet, ModelServer, RedisServer
 
 pytestmark = pytest.mark.timeout(120)
@@ -35,6 +36,8 @@ STEPS = """
     crew = Crew(tasks=[Task(name="t", run=run)])
 """
 CALLS = """
+    import time
+
     def ask(text):
         import openai
         with openai.OpenAI(base_url={models!r}, api_key="k", max_retries=0, timeout=60) as client:
@@ -45,6 +48,7 @@ CALLS = """
         admin.ping()
         ask("first")
         refuse(ctx)
+        time.sleep({silence})
         return ask("late")
 
     crew = Crew(tasks=[Task(name="t", run=run)])
@@ -102,18 +106,21 @@ def test_so_it_is_where_the_worker_is_asked_to_end_meanwhile(
     assert result.ledger["in_doubt"] == trace.repeated()
 
 
-def test_a_call_leaves_when_the_store_knows_of_it(
-    own_fleet: Fleet, own_server: RedisServer, own_client: Client, crew_of: Any, killed: Any
+@pytest.mark.parametrize("silence", [0.0, 2 * AWAY])
+def test_a_call_leaves_when_the_store_knows_of_it_or_was_heard_a_moment_ago(
+    own_fleet: Fleet, own_server: RedisServer, own_client: Client, crew_of: Any, killed: Any, silence: float
 ) -> None:
     refuse, again = READONLY
     with ModelServer(lambda request: f"<{request.text}>") as models:
         own_fleet.start("--concurrency", "1")
-        crew = REFUSE.format(refuse=refuse, url=own_server.url) + CALLS.format(models=models.url)
+        crew = REFUSE.format(refuse=refuse, url=own_server.url) + CALLS.format(models=models.url, silence=silence)
         handle = own_client.submit(crew_of(crew))
         killed(again)
         result = handle.wait(60)
         assert result.outputs == {"t": "<late>"}
-        assert (models.paid, result.ledger["paid"], result.ledger["in_doubt"]) == (2, 2, 0)
+        doubt = result.ledger["in_doubt"]
+        assert (models.paid, result.ledger["paid"]) == (2 + doubt, 2)
+        assert doubt == 0 or not silence
 
 
 KICKOFF = """
