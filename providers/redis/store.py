@@ -129,8 +129,10 @@ class ClaimedTask(RunEvents):
     def commit(self, output: str, unlocks: Iterable[PlannedTask], **how: Unpack[Ending]) -> str:
         """End the task with its output, a JSON object. Returns the branch's status after it."""
         unlocks, nonce = tuple(unlocks), _nonce(how)
-        if nonce and len(unlocks) == 1 and not how["replayed"] and self._commit_next(output, *unlocks, how, nonce):
-            return "running"
+        with self._lock:
+            self._note_open_again()  # once: where the first script's answer is lost, it has ended the claim
+            if nonce and len(unlocks) == 1 and not how["replayed"] and self._commit_next(output, *unlocks, how, nonce):
+                return "running"
         return self._commit(output, specifications(unlocks), "", how, nonce)
 
     def expand(self, expansion: Expansion, version: str, **how: Unpack[Ending]) -> bool:
@@ -138,6 +140,8 @@ class ClaimedTask(RunEvents):
         expanded = {"version": version, "put": expansion.put, "gone": expansion.gone, "notes": expansion.notes}
         ready = specifications(expansion.ready, needs=1)
         text = json.dumps(expanded, ensure_ascii=False)
+        with self._lock:
+            self._note_open_again()
         return self._commit(expansion.output, ready, text, how, _nonce(how)) != "changed"
 
     def _commit_next(self, output: str, following: PlannedTask, how: Ending, nonce: str) -> bool:
@@ -145,7 +149,6 @@ class ClaimedTask(RunEvents):
         if len(following.after) != 1 or following.context not in (None, (), following.after):
             return False
         with self._lock:
-            self._note_open_again()
             if self._unsent is not None:
                 self._send_events()
             if self._sent is not None and self._sent.sequence is None:
@@ -178,7 +181,6 @@ class ClaimedTask(RunEvents):
 
     def _commit(self, output: str, ready: str, expansion: str, how: Ending, nonce: str) -> str:
         with self._lock:
-            self._note_open_again()
             if self._unsent is not None:
                 self._send_events()
             sent = self._sent

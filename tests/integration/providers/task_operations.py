@@ -118,7 +118,7 @@ class TaskOperations(Sides):
         heard = redis._heard
         if not soon or (entry != STEP and not self.memory.holds(claim)):  # a call too late is held by `test_reserved`
             redis._heard = -math.inf
-            if task.settle is not None:
+            if redis._posted is not None:  # whose answer, which is heard first, says that the claim held then
                 redis._posted.at = -math.inf
             memory._next.begins(entry, soon=False)
             memory._reserve(None)
@@ -264,6 +264,8 @@ class TaskOperations(Sides):
         text, before = dump(f"{job.task} by {claim.token}", None), self.world
         self.nonces.next = f"n{next(self.numbers)}"
         how = {"replayed": replayed, "used": used, "ms": 5, "process": process, "queue": queue}
+        if process and len(unlocks) == 1 and not replayed and not repeated and not self.memory.holds(claim):
+            lost = False  # commit_next is tried first, which says nothing of a refusal among the run's events
         due = self.write(claim, lambda task: task.commit(text, unlocks, **how), lost=lost)
         if due is not REFUSED:
             self._continues(claim, repeated)

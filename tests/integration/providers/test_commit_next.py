@@ -277,3 +277,13 @@ def test_a_claim_of_before_a_resume_is_given_all_that_is_new(driver: Driver) -> 
     task.commit(dump("done", None), plan.dependents["a"], replayed=0, process="p0")
     assert task.next is not None
     assert (task.next.job.task, task.next.bundle) == ("c", "new")
+
+
+def test_one_whose_answer_is_lost_is_not_taken_for_a_lost_claim_where_steps_were_noted(driver: Driver) -> None:
+    task = begin(driver, CHAIN)
+    task.begin_step()
+    task.record_step("s#1", "1", replayed=0)
+    driver.line.lose = 1
+    assert task.commit(dump("done", None), CHAIN.dependents["a"], replayed=0, process="p0", ms=1) == "running"
+    assert task.next is not None
+    assert task.next.job.task == "b"
