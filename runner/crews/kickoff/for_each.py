@@ -65,8 +65,8 @@ def _keep(crew: Crew, outputs: list[Any], error: BaseException) -> None:
     """Keep what was done although ``error`` is raised, and say in it where."""
     done = [one for one in outputs if one is not None]
     crew.for_each_outputs = outputs
-    if not crew.stream:
-        _summed(crew, done)
+    if not crew.stream:  # a subclass's kickoff may return anything, and ``error`` is what is raised
+        _summed(crew, [one for one in done if isinstance(one, CrewOutput)])
     note = f"kickoff_for_each: the outputs of {len(done)} of {len(outputs)} inputs are in crew.for_each_outputs"
     if note not in getattr(error, "__notes__", ()):
         error.add_note(note)

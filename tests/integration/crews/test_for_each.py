@@ -117,3 +117,16 @@ def test_replay_does_a_task_again_and_those_after_it() -> None:
     assert done[2:] == ["first eels", "second eels"]
     with pytest.raises(ValueError, match="Task with id third not found in the crew's tasks: it has first, second"):
         crew.replay("third")
+
+
+def test_what_one_raises_is_raised_also_where_a_subclass_returns_no_crew_outputs() -> None:
+    class Terse(Crew):
+        def kickoff(self, inputs: Any = None, **_: Any) -> Any:
+            if inputs["topic"] == "eels":
+                raise LookupError("no eels here")
+            return "a text"
+
+    crew = Terse(tasks=two([]).tasks)
+    with pytest.raises(LookupError, match="no eels here"):
+        crew.kickoff_for_each(TOPICS)
+    assert crew.for_each_outputs == ["a text", None, None]
