@@ -103,7 +103,7 @@ def check(url: str) -> None:
         ) from None
     except Exception as error:  # each transport has its own
         raise StoreUnreachable(
-            f"the broker at {connection.as_uri()} cannot be reached or refuses us: {one_line(error)}. Start it, or "
+            f"the broker at {connection.as_uri()} cannot be reached or refuses the connection: {one_line(error)}. Start it, or "
             "name another with --broker-url."
         ) from None
     finally:

@@ -284,7 +284,7 @@ class Supervisor:
         """
         ahead = now / 1000 - time.monotonic()
         if (by := ahead - self._ahead) > self._settings.lease / 2:
-            log.warning("the store's clock went forward by %.1f s; giving every worker a full lease to renew", by)
+            log.warning("the store's clock jumped forward by %.1f s; giving every worker a full lease to renew", by)
             self._trouble = time.monotonic()
         self._ahead = ahead
 

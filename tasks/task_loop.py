@@ -236,7 +236,7 @@ class TaskLoop:
         else:
             task.throw(exception)
         if (took := time.monotonic() - began) > LONG:
-            log.warning("a task blocked all others of its thread for %.2f s", took)
+            log.warning("a task blocked all others on its thread for %.2f s", took)
 
     def is_running_here(self) -> bool:
         """Whether this is its thread."""

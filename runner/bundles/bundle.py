@@ -64,7 +64,7 @@ def pack(target: Target, *, limit: int = DEFAULT_LIMIT, own: Iterable[os.stat_re
                 content, mode = _read(file, selection.limit - size, selection)
             except FileNotFoundError:  # gone by now, as files of programs that work there are
                 if file.name == crew_file:
-                    raise BadCrew(f"{file.name}: it is gone") from None
+                    raise BadCrew(f"{file.name}: it no longer exists") from None
                 continue
             why = None if file.wanted or file.name == crew_file else private(content)
             if why is None and any(file.name == name + end for name in databases for end in _OF_A_DATABASE):

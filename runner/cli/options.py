@@ -259,7 +259,7 @@ def _find_duplicate(text: str) -> tuple[str, int]:
             if name in objects[-1]:
                 return name, text.count("\n", 0, token.start()) + 1
             objects[-1].add(name)
-    raise ValueError("no name stands twice in an object")
+    raise ValueError("no name occurs twice in an object")
 
 
 def _no_json(name: str) -> Any:

@@ -77,7 +77,7 @@ class Entries(dict[str, Any]):
         if name not in there:
             raise BadCrew(
                 f"{type(self._owner).__name__}: {self._place}: {key} of {self._kind} {entry!r} names {name!r}, and no "
-                f"method of the class with @{what} is called so{_near(name, there)}"
+                f"method of the class with @{what} has that name{_near(name, there)}"
             )
         return getattr(self._owner, name)
 

@@ -32,7 +32,7 @@ class CallParser:
         return False
 
     def model(self, url: str, body: bytes) -> str | None:  # noqa: ARG002 - a hook
-        """The name of the model that a request asks, for the ledger. None: it is no call of a model after all."""
+        """Return the name of the model that a request calls, for the ledger; None if it is no call of a model after all."""
         return None
 
     def last_line(self, url: str) -> bytes | None:  # noqa: ARG002 - a hook
@@ -43,7 +43,7 @@ class CallParser:
         return None
 
     def usage(self, body: bytes) -> Usage | None:  # noqa: ARG002 - a hook
-        """The tokens that an answer says it took; None: they are told as one of the known vendors tells them."""
+        """Return the tokens that an answer reports; None if it reports them as one of the known vendors does."""
         return None
 
 

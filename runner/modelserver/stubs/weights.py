@@ -35,7 +35,7 @@ def fetch(say: Say = lambda _: None) -> Path:
     if there.exists():
         return there
     if settings.offline_model() is not None:
-        raise MissingDependency(f"RUNNER_OFFLINE_MODEL is {there}, which is not there")
+        raise MissingDependency(f"RUNNER_OFFLINE_MODEL is {there}, which does not exist")
     there.parent.mkdir(parents=True, exist_ok=True)
     with (there.parent / "fetch.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # several workers may want them at once
