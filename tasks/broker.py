@@ -103,8 +103,8 @@ def check(url: str) -> None:
         ) from None
     except Exception as error:  # each transport has its own
         raise StoreUnreachable(
-            f"the broker at {connection.as_uri()} cannot be reached or refuses the connection: {one_line(error)}. Start it, or "
-            "name another with --broker-url."
+            f"the broker at {connection.as_uri()} cannot be reached or refuses the connection: {one_line(error)}. "
+            "Start it, or name another with --broker-url."
         ) from None
     finally:
         if connection is not None:

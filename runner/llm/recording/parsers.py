@@ -32,7 +32,7 @@ class CallParser:
         return False
 
     def model(self, url: str, body: bytes) -> str | None:  # noqa: ARG002 - a hook
-        """Return the name of the model that a request calls, for the ledger; None if it is no call of a model after all."""
+        """Return the name of the model that a request calls, for the ledger; None if it is no call of a model."""
         return None
 
     def last_line(self, url: str) -> bytes | None:  # noqa: ARG002 - a hook
