@@ -411,7 +411,7 @@ def test_who_keeps_the_thread_for_long_is_told_of(
     monkeypatch.setattr(task_loop, "LONG", -1.0)
     tasks.begin(lambda: None)
     tasks.results()
-    assert "blocked all others of its thread" in caplog.text
+    assert "blocked all others on its thread" in caplog.text
 
 
 def test_connections_do_not_wait_for_all_tasks_that_can_go_on(tasks: Any) -> None:
