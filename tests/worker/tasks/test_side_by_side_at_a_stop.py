@@ -13,7 +13,7 @@ from runner.testing import ModelServer
 CREW = """
     import asyncio, httpx, threading, time
     from pathlib import Path
-    from runner.journal.current_journal import journal_here
+    from runner.journal.current_journal import active_journal
 
     def tell_of_stop(scope):
         while scope.stopping is None:
@@ -35,7 +35,7 @@ CREW = """
         return await ctx.amap(ask, {texts!r}, at_once=8)
 
     async def run(ctx):
-        threading.Thread(target=tell_of_stop, args=(journal_here().cancel_scope,), daemon=True).start()
+        threading.Thread(target=tell_of_stop, args=(active_journal().cancel_scope,), daemon=True).start()
         async with httpx.AsyncClient(timeout=60) as client:
             async def ask(text):
                 asked = {{"model": "gpt", "messages": [{{"role": "user", "content": text}}]}}
