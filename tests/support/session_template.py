@@ -88,7 +88,9 @@ def serve(number: int) -> None:
     from runner.core.processes import end_with_parent
 
     end_with_parent(signal.SIGKILL)
-    _read()
+    if not _read():  # a fork would find what is half imported, and no test in it
+        print("each process reads the tests for itself: not all of them can be read", file=sys.stderr)
+        return
     if threading.active_count() > 1:  # a fork would have but one
         names = ", ".join(one.name for one in threading.enumerate() if one is not threading.main_thread())
         print(f"each process reads the tests for itself: reading them started a thread, {names}", file=sys.stderr)
@@ -139,19 +141,20 @@ def serve(number: int) -> None:
                     return
 
 
-def _read() -> None:
-    """Import all test files as pytest does, and what they import when it is first used."""
+def _read() -> bool:
+    """Import all test files as pytest does, and what they import when first used. Returns whether all were read."""
     import contextlib
     import importlib
 
     import pytest
 
     # What runs tests again has a thread; it is not missed here.
-    pytest.main(["--collect-only", "-qq", "-n0", "-pno:cacheprovider", "-pno:rerunfailures"])
+    failed = pytest.main(["--collect-only", "-qq", "-n0", "-pno:cacheprovider", "-pno:rerunfailures"])
     later = sys.modules.get("tests.support.later")
     for name in later.NAMES if later else ():
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    return not failed
 
 
 def _send(to: socket.socket, number: int) -> None:

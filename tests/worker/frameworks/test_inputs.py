@@ -11,9 +11,9 @@ from pydantic import BaseModel, model_validator
 
 from runner.adapters.frameworks.langgraph import FRAMEWORK as LANGGRAPH
 from runner.bundles.arguments import Given, given
-from runner.cli import batch as batches
+from runner.cli import input_lines
 from runner.client import Client
-from runner.client.batch import by_first
+from runner.client.batch_sources import by_first
 from runner.client.submission import prepare
 from runner.core.errors import BadCrew, BadInput
 from runner.core.plan import Plan
@@ -315,10 +315,10 @@ def test_a_script_takes_no_inputs_whichever_line_of_many_has_them(tmp_path: Path
         prepared.given({"prompt": "Dig."})
     (tmp_path / "lines").write_text('{}\n{"prompt": "Dig."}\n')
     with (
-        batches.opened(str(tmp_path / "lines")) as source,
+        input_lines.opened(str(tmp_path / "lines")) as source,
         pytest.raises(BadInput, match=r"^--each lines, line 2: the script takes no inputs, and 'prompt' is given:"),
     ):
-        batches.check(source, "lines", {}, prepared)
+        input_lines.check(source, "lines", {}, prepared)
     assert not prepare(str(tmp_path / "agent.py"), inputs={"prompt": "Dig."}).is_script
 
 
