@@ -264,7 +264,14 @@ class TaskOperations(Sides):
         text, before = dump(f"{job.task} by {claim.token}", None), self.world
         self.nonces.next = f"n{next(self.numbers)}"
         how = {"replayed": replayed, "used": used, "ms": 5, "process": process, "queue": queue}
-        if process and len(unlocks) == 1 and not replayed and not repeated and not self.memory.holds(claim):
+        tokens = self.written.setdefault((job.run_id, job.branch, job.task), set())
+        if (
+            process
+            and len(unlocks) == 1
+            and not replayed
+            and not self.memory.holds(claim)
+            and claim.token not in tokens
+        ):
             lost = False  # commit_next is tried first, which says nothing of a refusal among the run's events
         due = self.write(claim, lambda task: task.commit(text, unlocks, **how), lost=lost)
         if due is not REFUSED:
@@ -272,7 +279,6 @@ class TaskOperations(Sides):
             assert not repeated or self.world.values() == before.values()
             task = self.task_of(claim)
             assert task.redis.end_events[0] in (0, task.memory.end_events[0])
-            tokens = self.written.setdefault((job.run_id, job.branch, job.task), set())
             tokens.add(claim.token)
             assert tokens == {claim.token}, "committed once"
 

@@ -289,7 +289,8 @@ class Protocol(RunOperations, WorkerOperations, TaskOperations):
                 kind, how = f"{what}_started", {"ends": f"{what}_error"}
                 if begun:
                     how |= dict.fromkeys(data.draw(relatives, label="of the one before"), begun[-1])
-            event = self.defer(claim, kind, **how) if deferred else self.tell(claim, kind, **how, trigger=kind)
+            trigger = kind if claim.scope.triggers.intersection((kind, "*")) else ""  # as `event_relay` names one
+            event = self.defer(claim, kind, **how) if deferred else self.tell(claim, kind, **how, trigger=trigger)
             if event is not None and "ends" in how:
                 begun.append(event)
         match data.draw(sending, label="and then"):
