@@ -132,9 +132,9 @@ class TaskLoop:
         self.loop.set_task_factory(Coroutines(self).new_task)
         self.loop.set_default_executor(ThreadPoolExecutor(self._threads, thread_name_prefix="of-a-task"))
         self.loop.shutdown_default_executor = _keep  # type: ignore[method-assign]  # of this loop alone
-        self.loop.shutdown_asyncgens = _keep  # type: ignore[method-assign]  # of this loop alone
+        self.loop.shutdown_asyncgens = _keep  # type: ignore[method-assign]  # it would close those of other runs
         self.loop.set_default_executor = _refuse  # type: ignore[method-assign, assignment]  # of this loop alone
-        self.loop.run_until_complete = _refuse  # type: ignore[method-assign, assignment]  # `nest_asyncio` runs it inside
+        self.loop.run_until_complete = _refuse  # type: ignore[method-assign, assignment]  # of `nest_asyncio`: it hung
         self.loop.set_task_factory = _refuse  # type: ignore[method-assign,assignment]  # of this loop alone
         try:
             while self.restarts:

@@ -134,6 +134,16 @@ def test_where_no_file_can_be_read_xdist_says_why(command, tmp_path):
     assert "not to be read" in said
 
 
+def test_where_one_file_cannot_be_read_the_command_fails(command, tmp_path):
+    """A fork that found it half imported passed without its tests."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -pxdist --dist=worksteal --import-mode=importlib\n")
+    (tmp_path / "test_moved.py").write_text("from os import what_has_moved\n\ndef test_that(): ...\n")
+    process = command()
+    said, _ = process.communicate(timeout=WITHIN)
+    assert process.returncode == 1
+    assert "cannot import name 'what_has_moved'" in said
+
+
 def test_where_there_is_no_template_each_reads_for_itself(command, tmp_path):
     a_thread = "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
     (tmp_path / "test_it.py").write_text(a_thread + TESTS)

@@ -378,19 +378,17 @@ def test_a_worker_of_this_machine_is_seen_to_live(tmp_path: Path, monkeypatch: p
     assert not _is_seen(WorkerInfo("w", 1000, "{}"))
 
 
-def test_those_who_watch_are_told_of_workers_once_all_tasks_were_handed_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[Any] = []
+def test_those_who_watch_are_told_of_workers_once_all_tasks_were_handed_back() -> None:
     broker = MemoryBroker()
-    monkeypatch.setattr(broker, "report_lost", lambda *about: done.append(about))
 
     def reap(worker: str, **_: Any) -> list[Job]:
-        done.append(worker)
         return [Job("r-1", "main", worker, 1)]
 
     one = Supervisor(lambda: None, "s", WorkerSettings(), broker)
     one._workers = SimpleNamespace(reap=reap)
     for worker, about in (("w0", '{"host": "here"}'), ("w1", "")):
         one._reap(WorkerInfo(worker, 1000, about), "its connection closed")
+    assert broker.lost == []
     one._report_lost()
     reason = "worker w0 is gone: its connection closed"
-    assert done == ["w0", "w1", ("w0@here", [Job("r-1", "main", "w0", 1)], reason)]  # the other never said where it was
+    assert broker.lost == [("w0@here", [Job("r-1", "main", "w0", 1)], reason)]  # the other never said where it was

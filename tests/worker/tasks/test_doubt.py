@@ -48,7 +48,7 @@ CALLS = """
         admin.ping()
         ask("first")
         refuse(ctx)
-        time.sleep({silence})
+        time.sleep({silence})  # at least so long the store was not heard
         return ask("late")
 
     crew = Crew(tasks=[Task(name="t", run=run)])

@@ -17,7 +17,7 @@ CREW = """
 
     def tell_of_stop(scope):
         while scope.stopping is None:
-            time.sleep(0.01)
+            time.sleep(0.01)  # nothing calls back when a task is to stop
         Path({stopped!r}).touch()
 
     async def gathered(ask, ctx):

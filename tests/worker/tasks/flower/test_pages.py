@@ -36,7 +36,7 @@ CREW = f"""
         if ctx.attempt == 1:
             open(ctx.inputs["begun"], "w").close()
             import time
-            time.sleep(600)
+            time.sleep(600)  # until it is killed
         return "taken over"
 
     def shake(ctx):
